@@ -38,7 +38,7 @@ const PercentPassword = "a%41b"
 //   - login-MODE: basic, digest, once, qop, stale, sha-offered, nonsense, percent, close, keepalive
 //   - refused: every login fails; busy: every login fails while Busy is set
 //   - tcp-only-STATUS, udp-silent, udp-no-port, udp-other-port, udp-hangs, udp-unplayed, udp-only, tcp-silent
-//   - avpf, savp: the profiles of RFC 4585 and RFC 3711
+//   - avpf, savp: the profiles of RFC 4585 and RFC 3711; avpf-offered: it takes RTP/AVP only; savp-first: it offers both
 //   - aac-no-config, backchannel, bad-lines, session-nonsense, transport-nonsense, base-nonsense
 //   - payload-other, annexb, annexb-split, no-sets, never-key, gop-long, clock-10x, clock-still, clock-ms, turned, nothing
 //   - redirect-loop, missing, mute: no answer at all
@@ -252,6 +252,10 @@ func (c *rtspConn) describe(m message) {
 	switch c.mode {
 	case "avpf", "savp":
 		video = strings.Replace(video, "RTP/AVP", "RTP/"+strings.ToUpper(c.mode), 1)
+	case "avpf-offered":
+		video = strings.Replace(video, "RTP/AVP", "RTP/AVPF", 1)
+	case "savp-first":
+		video = strings.NewReplacer("RTP/AVP", "RTP/SAVP", "control:v", "control:s").Replace(video) + video
 	case "aac-no-config":
 		video = "m=audio 0 RTP/AVP 97\r\na=rtpmap:97 MPEG4-GENERIC/16000\r\na=control:a\r\n" + video
 	case "backchannel":
@@ -274,9 +278,14 @@ func (c *rtspConn) setup(m message) bool {
 	case "session-nonsense":
 		session = "Session: 1 ; timeout=many;;x"
 	}
+	feedback := strings.Contains(asked, "RTP/AVPF")
+	if feedback && c.mode == "avpf-offered" {
+		c.answer(m, 461, "")
+		return true
+	}
 	if strings.Contains(asked, "/TCP") {
 		transport := "Transport: RTP/AVP/TCP;unicast;interleaved=0-1"
-		switch feedback := strings.Contains(asked, "RTP/AVPF"); {
+		switch {
 		case c.mode == "udp-only", c.mode == "savp", feedback != (c.mode == "avpf"):
 			c.answer(m, 461, "")
 			return true

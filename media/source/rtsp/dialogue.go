@@ -40,7 +40,7 @@ type dialogue struct {
 	answered  bool               // a response came
 	refusal   error              // of the login
 	upright   packet.Orientation // of the picture
-	feedback  []string           // controls of streams with the profile RTP/AVPF
+	feedback  map[string]bool    // whether the stream of a control has the profile RTP/AVPF alone
 }
 
 // exchange is a request without a response so far.
@@ -115,10 +115,21 @@ func (d *dialogue) onRequest(req *base.Request) {
 	if x.options && d.camera.noOptions && !d.playing {
 		req.Method, req.Header["Accept"] = base.Describe, base.HeaderValue{"application/sdp"}
 	}
-	if req.Method == base.Setup && slices.ContainsFunc(d.feedback, func(c string) bool { return strings.HasSuffix(req.URL.String(), c) }) {
+	if req.Method == base.Setup && withFeedback(req.URL, d.feedback) {
 		req.Header["Transport"] = inProfile(req.Header["Transport"], "RTP/AVP", "RTP/AVPF")
 	}
 	d.number(x)
+}
+
+// withFeedback returns the value of the longest control that ends an address.
+func withFeedback(u *base.URL, feedback map[string]bool) (with bool) {
+	longest := -1
+	for control, f := range feedback {
+		if len(control) > longest && strings.HasSuffix(u.String(), control) {
+			longest, with = len(control), f
+		}
+	}
+	return with
 }
 
 // inProfile returns a Transport header with another profile.
@@ -170,6 +181,10 @@ func (d *dialogue) onResponse(res *base.Response) {
 	} else {
 		d.refusal = d.camera.login.Err(d.camera.opts.Address.URL.Scheme)
 	}
+	if res.StatusCode == base.StatusUnsupportedTransport && d.withoutFeedback(x) {
+		res.Header["CSeq"] = base.HeaderValue{"0"}
+		return
+	}
 	res.Header["CSeq"] = x.cseq
 	repairSession(res.Header)
 	switch req := x.request; {
@@ -196,6 +211,17 @@ func (d *dialogue) again(x exchange) bool {
 	_ = d.conn.SetWriteDeadline(time.Now().Add(answerTime))
 	_, err = d.conn.Write(text)
 	return err == nil
+}
+
+// withoutFeedback sends a request for the profile RTP/AVPF again, for RTP/AVP. It returns false for other requests.
+func (d *dialogue) withoutFeedback(x exchange) bool {
+	asked := x.request.Header["Transport"]
+	plain := inProfile(asked, "RTP/AVPF", "RTP/AVP")
+	if slices.Equal(asked, plain) {
+		return false
+	}
+	x.request.Header["Transport"] = plain
+	return d.again(x)
 }
 
 // redirect makes a redirect absolute. Too many are not followed.

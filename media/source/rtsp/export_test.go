@@ -3,6 +3,7 @@ package rtsp
 import (
 	"time"
 
+	"github.com/bluenviron/gortsplib/v5/pkg/base"
 	"github.com/bluenviron/gortsplib/v5/pkg/format"
 	"github.com/pion/rtp"
 	"github.com/rs/zerolog"
@@ -46,6 +47,12 @@ func (r *Reader) SetNow(now func() time.Time) { r.s.now = now }
 func ReadableSDP(body []byte) []byte {
 	text, _, _ := readableSDP(body, zerolog.Nop())
 	return text
+}
+
+// WithFeedback reports whether the stream of an SDP at an address is set up with the profile RTP/AVPF.
+func WithFeedback(body []byte, at *base.URL) bool {
+	_, _, feedback := readableSDP(body, zerolog.Nop())
+	return withFeedback(at, feedback)
 }
 
 // KeyRequests is keyRequests.

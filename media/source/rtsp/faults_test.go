@@ -98,6 +98,7 @@ func TestFaultyCameras(t *testing.T) {
 	login := fakes.User + ":" + "p%40ss"
 	for _, path := range []string{
 		"good", "options-404", "options-501", "options-405", "options-302", "options-close", "options-mute", "cseq", "aac-no-config", "backchannel", "bad-lines", "session-nonsense", "avpf",
+		"avpf-offered", "savp-first",
 		"transport-nonsense", "base-nonsense", "payload-other", "annexb", "annexb-split", "clock-ms",
 		"login-basic", "login-digest", "login-once", "login-qop", "login-stale", "login-sha-offered", "login-nonsense", "login-close", "login-percent",
 	} {

@@ -1,6 +1,7 @@
 package rtsp
 
 import (
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -18,9 +19,9 @@ import (
 type section sdp.MediaDescription
 
 // readableSDP returns an SDP (RFC 8866) with what a picture needs and the library can read: the sections of picture and
-// sound, with the formats and parameters that parse. One bad line must not cost the picture. feedback has the controls of sections that
-// are offered with the profile RTP/AVPF (RFC 4585) alone.
-func readableSDP(body []byte, log zerolog.Logger) (readable []byte, upright packet.Orientation, feedback []string) {
+// sound, with the formats and parameters that parse. One bad line must not cost the picture. feedback has the controls of all sections,
+// without hosts, and whether they are offered with the profile RTP/AVPF (RFC 4585) alone.
+func readableSDP(body []byte, log zerolog.Logger) (readable []byte, upright packet.Orientation, feedback map[string]bool) {
 	drop := func(line string, err error) { log.Debug().Err(err).Str("line", line).Msg("SDP line dropped") }
 	// The library needs these lines, and reads nothing in them.
 	out := sdp.SessionDescription{
@@ -60,21 +61,20 @@ func readableSDP(body []byte, log zerolog.Logger) (readable []byte, upright pack
 			}
 		}
 	}
-	plain := map[string]bool{}
+	feedback = map[string]bool{}
 	for _, s := range sections {
 		control := s.control()
+		alone, known := feedback[control]
+		feedback[control] = s.MediaName.Protos[1] == "AVPF" && (alone || !known)
 		if s.MediaName.Protos[1] == "AVPF" {
 			s.MediaName.Protos[1] = "AVP"
-			feedback = append(feedback, control)
-		} else {
-			plain[control] = true
 		}
 		if s.repair(drop) {
 			out.MediaDescriptions = append(out.MediaDescriptions, (*sdp.MediaDescription)(s))
 		}
 	}
 	readable, _ = out.Marshal() // never fails
-	return readable, upright, slices.DeleteFunc(feedback, func(control string) bool { return plain[control] })
+	return readable, upright, feedback
 }
 
 // readSection reads the value of an m= line: kind, port, protocol and payload types.
@@ -186,10 +186,13 @@ func (s *section) value(key, payloadType string) string {
 	return ""
 }
 
-// control returns the address of the section.
+// control returns the address of the section, without its host: the library replaces it.
 func (s *section) control() string {
 	for _, a := range s.Attributes {
 		if a.Key == "control" {
+			if u, err := url.Parse(a.Value); err == nil && u.Host != "" {
+				return u.RequestURI()
+			}
 			return a.Value
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/bluenviron/gortsplib/v5/pkg/base"
 	"github.com/bluenviron/gortsplib/v5/pkg/description"
 	"github.com/bluenviron/gortsplib/v5/pkg/format"
 	"github.com/bluenviron/gortsplib/v5/pkg/sdpunmarshaler"
@@ -75,6 +76,35 @@ func TestSDPOfCameras(t *testing.T) {
 				require.NotEmpty(t, h264.SPS)
 				require.NotEmpty(t, h264.PPS)
 			}
+		})
+	}
+}
+
+// TestFeedback: a stream is set up with the profile RTP/AVPF if it is offered with that alone, by its control.
+func TestFeedback(t *testing.T) {
+	video := strings.Replace(sdpVideo, "AVP", "AVPF", 1)
+	const sound = "m=audio 0 RTP/AVP 0\na=control:trackID=1\n"
+	for name, tt := range map[string]struct {
+		body string
+		with bool
+	}{
+		"plain":            {sdpVideo + sound, false},
+		"alone":            {video + sound, true},
+		"both":             {video + sdpVideo, false},
+		"absolute":         {strings.Replace(video, "trackID=0", "rtsp://10.0.0.9:8554/cam/trackID=0", 1) + sound, true},
+		"absolute, query":  {strings.Replace(video, "trackID=0", "rtsp://10.0.0.9/cam/trackID=0?a=b", 1) + sound, true},
+		"no control":       {strings.Replace(video, "a=control:trackID=0\n", "", 1) + sound, true},
+		"sound without it": {sdpVideo + "m=audio 0 RTP/AVPF 0\n", false},
+		"a longer control": {strings.Replace(sdpVideo, "trackID=0", "x/trackID=0", 1) + strings.Replace(sound, "AVP 0\na=control:trackID=1", "AVPF 0\na=control:trackID=0", 1), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			desc, err := describe([]byte(sdpHead + tt.body))
+			require.NoError(t, err)
+			at, err := base.ParseURL("rtsp://192.168.1.20:554/cam")
+			require.NoError(t, err)
+			at, err = desc.Medias[0].URL(at)
+			require.NoError(t, err)
+			require.Equal(t, tt.with, rtsp.WithFeedback([]byte(sdpHead+tt.body), at))
 		})
 	}
 }

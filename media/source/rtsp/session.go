@@ -86,8 +86,13 @@ func (s *session) accept(payloadType uint8) {
 // choose selects the first supported video and, if the sink takes sound, the first
 // supported sound.
 func (s *session) choose(desc *description.Session) ([]*description.Media, error) {
+	encrypted := false
 	for _, m := range desc.Medias {
 		if m.IsBackChannel {
+			continue
+		}
+		if m.Profile == headers.TransportProfileSAVP && s.client.Scheme == "rtsp" {
+			encrypted = encrypted || m.Type == description.MediaTypeVideo
 			continue
 		}
 		for _, f := range m.Formats {
@@ -99,7 +104,7 @@ func (s *session) choose(desc *description.Session) ([]*description.Media, error
 			}
 		}
 	}
-	if s.video != nil && s.video.Profile == headers.TransportProfileSAVP && s.client.Scheme == "rtsp" {
+	if s.video == nil && encrypted {
 		return nil, source.Refused(source.Errorf("the camera encrypts its picture (SRTP); open it with rtsps in front of ://"))
 	}
 	if s.video == nil {
