@@ -87,6 +87,9 @@ func (p Pacer) Picture(ctx context.Context, pts time.Duration, key bool) error {
 	return p.p.emit(ctx, unit{pts: pts, dts: pts, frame: media.EncodedFrame{KeyFrame: key}})
 }
 
+// Behind returns by how much the pictures were late.
+func (p Pacer) Behind() time.Duration { return p.p.behind() }
+
 // Sound emits a packet of sound.
 func (p Pacer) Sound(ctx context.Context, pts time.Duration, packet []byte) error {
 	return p.p.sound(ctx, pts, [][]byte{packet})

@@ -45,7 +45,7 @@ type pacer struct {
 	last   time.Duration // DTS
 	epoch  uint32
 	heard  bool          // the epoch had sound
-	lost   time.Duration // by which all resets of the clock put off what followed
+	lost   time.Duration // by which resets of the clock put off what followed, without jumps
 	next   int64         // position of the next sound, in samples since zero
 }
 
@@ -72,6 +72,16 @@ func (p *pacer) behind() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.lost
+}
+
+// until returns the time until a unit of the present opening is due, 0 before its first one.
+func (p *pacer) until(dts time.Duration) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.began || dts < p.last {
+		return 0
+	}
+	return p.anchor.Add(dts).Sub(p.now())
 }
 
 // advise passes the advice on.
@@ -128,8 +138,11 @@ func (p *pacer) due(u unit) time.Duration {
 	p.last = u.dts
 	wait := p.anchor.Add(u.dts).Sub(now)
 	if wait < -late {
-		p.anchor = now.Add(-u.dts) // the source stalled: later units keep their intervals
-		p.lost -= wait
+		// The source stalled: later units keep their intervals.
+		p.anchor = now.Add(-u.dts)
+		if -wait < jump { // a machine that slept loses more
+			p.lost -= wait
+		}
 	}
 	return wait
 }

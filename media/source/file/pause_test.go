@@ -57,3 +57,17 @@ func TestFileWaitsForItsNextPicture(t *testing.T) {
 		})
 	}
 }
+
+// TestSleepIsNoSlowness: pictures that are late by a stopped process or a machine that slept do not count as the work of a slow machine.
+func TestSleepIsNoSlowness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := file.NewFilePacer(time.Now, source.Sink{Frame: func(media.EncodedFrame) {}})
+		require.NoError(t, p.Picture(t.Context(), 0, true))
+		time.Sleep(time.Minute)
+		require.NoError(t, p.Picture(t.Context(), time.Second, true))
+		require.Zero(t, p.Behind())
+		time.Sleep(4 * time.Second)
+		require.NoError(t, p.Picture(t.Context(), 2*time.Second, true))
+		require.Equal(t, 3*time.Second, p.Behind())
+	})
+}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"touchline/internal/rescue"
+	"touchline/internal/wake"
 	"touchline/media/source"
 )
 
@@ -21,13 +22,15 @@ import (
 // next run has begun when the last picture is due.
 const readAhead = 32
 
+// keysAhead bounds that time for key frames, which may be far apart: all pictures are tried again where reading is.
+const keysAhead = 2 * time.Second
+
 // play plays the clip in real time, repeatedly if it is a file that loops. played
 // reports whether there was a picture.
 func (c *Clip) play(ctx context.Context, in input, s stream, pace *pacer) (played bool, err error) {
-	p := &player{
-		clip: c, in: in, stream: s, pace: pace, sounds: s.audio >= 0 && pace.out.Opus != nil, from: cmp.Or(c.slow.resume, c.opts.Start),
-	}
-	c.slow.resume, c.slow.since = 0, time.Time{}
+	from := cmp.Or(c.slow.resume, c.opts.Start)
+	p := &player{clip: c, in: in, stream: s, pace: pace, sounds: s.audio >= 0 && pace.out.Opus != nil, from: from, at: from}
+	c.slow.since = time.Time{}
 	loops, ahead := c.opts.Loop && c.opts.Address.Kind == source.File, 0
 	if loops {
 		ahead = readAhead
@@ -68,6 +71,9 @@ func (c *Clip) play(ctx context.Context, in input, s stream, pace *pacer) (playe
 		cancel()
 	}
 	p.relaying.Wait()
+	if played {
+		c.slow.resume = 0
+	}
 	switch {
 	case ctx.Err() != nil:
 		p.stalled(ctx)
@@ -233,6 +239,11 @@ func (p *player) run(ctx context.Context, units chan<- unit) error {
 		}
 		u.pts, u.dts = u.pts+r.base, u.dts+r.base
 		p.line.advance(u.dts)
+		if p.clip.slow.keysOnly {
+			if err := wake.Sleep(ctx, p.pace.until(u.dts)-keysAhead); err != nil {
+				return err
+			}
+		}
 		select {
 		case units <- u:
 			return nil
@@ -316,6 +327,8 @@ func (p *player) read(ctx context.Context, r *run, emit func(unit) error) error 
 		return err
 	case err != nil && !isEnd(err):
 		return source.Errorf("read the video: %w", err)
+	case !r.known && p.in.info != nil && p.from > p.clip.opts.Start: // it began after the last picture
+		return nil
 	case werr != nil && r.known && p.in.info != nil: // a file that is cut off plays up to there
 		p.clip.opts.Log.Debug().Err(p.clip.explain(p.in, "play the video", werr, stderr)).Msg("clip ended early")
 	case werr != nil:

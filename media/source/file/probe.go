@@ -35,6 +35,7 @@ type stream struct {
 	hls           bool
 	finite        bool   // a file, also over HTTP
 	brief         bool   // so short that it is soon repeated from memory
+	rare          bool   // its key frames may be far apart
 	filter        string // of transcoded pictures
 	rate          int    // the most of them a second, 0 for all
 	curve         string // of their colours, "" for the usual range
@@ -92,7 +93,7 @@ const entries = "stream=index,codec_type,codec_name,codec_tag_string,pix_fmt,wid
 // much of a stream anyway.
 const lookAhead = "2.2"
 
-// shortClip is the length of a clip that needs no second key frame.
+// shortClip is the length of a clip that needs no second key frame, as it soon begins anew.
 const shortClip = 2500 * time.Millisecond
 
 // scale returns the filter that makes square pixels of the usual range, at least 2 and an even number in both directions, at most
@@ -166,14 +167,15 @@ func (p *probed) choose(height int, asIs bool) (*stream, error) {
 		return nil, err
 	}
 	s := &stream{codec: media.H264, width: v.Width, height: v.Height, video: v.Index, audio: -1, hls: p.hls(), finite: p.seconds() > 0}
-	s.brief = s.finite && p.seconds() <= shortTime.Seconds()
+	s.brief, s.rare = s.finite && p.seconds() <= shortTime.Seconds(), p.rare(v)
 	if a := p.sound(v); a != nil {
 		s.audio, s.opus = a.Index, a.Codec == "opus" && a.Channels <= 2
 	}
 	codecs := map[string]media.Codec{"h264": media.H264, "hevc": media.H265, "vp8": media.VP8, "vp9": media.VP9, "av1": media.AV1}
 	to, ok := codecs[v.Codec]
 	ok = ok && (to != media.VP9 && to != media.AV1 || v.Format == "yuv420p") && v.Format != "gray" && p.timed(v)
-	if ok && v.upright() && v.curve() == "" && (asIs || to == media.H265 || !p.slow(v)) {
+	short := s.finite && p.seconds() <= shortClip.Seconds()
+	if ok && v.upright() && v.curve() == "" && (asIs || to == media.H265 || !s.rare || short) {
 		s.codec, s.copied = to, true
 		return s, nil
 	}
@@ -292,11 +294,8 @@ func (p *probed) seconds() float64 {
 	return max(0, d)
 }
 
-// slow reports whether no second key frame of the track follows soon. Clips that are shorter begin anew.
-func (p *probed) slow(v *probedStream) bool {
-	if d := p.seconds(); d > 0 && d <= shortClip.Seconds() {
-		return false
-	}
+// rare reports whether no second key frame of the track follows soon.
+func (p *probed) rare(v *probedStream) bool {
 	pictures, keys := 0, 0
 	for _, packet := range p.Packets {
 		if packet.Index == v.Index {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,12 +21,12 @@ import (
 	"touchline/media/source/file"
 )
 
-// slowly makes a file that is transcoded, and an ffmpeg that reads all its pictures at a share of their rate.
-func slowly(t *testing.T, rate string) source.Address {
+// slowly makes a file that is transcoded, with the time between its key frames in pictures, and an ffmpeg that reads all its pictures at a share of their rate.
+func slowly(t *testing.T, rate, keys string) source.Address {
 	t.Helper()
 	dir := t.TempDir()
 	ffmpeg(t, dir, append(append([]string{"-f", "lavfi", "-i", "testsrc2=s=320x180:r=25:d=30", "-f", "lavfi", "-i", "sine=d=30"}, x264...),
-		"-c:a", "aac", "plain.mp4")...)
+		"-g", keys, "-c:a", "aac", "plain.mp4")...)
 	ffmpeg(t, dir, "-i", "plain.mp4", "-c", "copy", "-metadata:s:v", "rotate=90", "turned.mp4")
 	bin := t.TempDir()
 	script := "#!/bin/sh\ncase \"$*\" in\n*' nokey '*|*' -h '*) exec " + maker() + " \"$@\" ;;\n" +
@@ -39,7 +40,7 @@ func slowly(t *testing.T, rate string) source.Address {
 
 // TestStalledMachine: a file that shows nothing until its supervisor opens it again continues with its key frames.
 func TestStalledMachine(t *testing.T) {
-	a := slowly(t, "0.02")
+	a := slowly(t, "0.02", "25")
 	clip, err := file.New(file.Options{Access: source.Access{Address: a, Allow: source.AllowEverything(), Now: time.Now}, Loop: true})
 	require.NoError(t, err)
 	s, err := source.NewSupervisor(source.Options{
@@ -59,7 +60,7 @@ func TestStalledMachine(t *testing.T) {
 
 // TestSlowMachine: a file that is transcoded too slowly shows its key frames alone, at their times and in step with the sound, and says so.
 func TestSlowMachine(t *testing.T) {
-	a := slowly(t, "0.3")
+	a := slowly(t, "0.3", "25")
 	clip, err := file.New(file.Options{Access: source.Access{Address: a, Allow: source.AllowEverything(), Now: time.Now}})
 	require.NoError(t, err)
 	ctx, stop := context.WithTimeout(t.Context(), 45*time.Second)
@@ -103,4 +104,28 @@ func TestSlowMachine(t *testing.T) {
 	require.Greater(t, later[5].PTS-later[1].PTS, 3*time.Second, "a key frame a second")
 	last := sound[len(sound)-1]
 	require.InDelta(t, 0, last.Arrival.Sub(later[5].Arrival).Seconds(), 2)
+}
+
+// TestSlowMachineWithRareKeyFrames shows all pictures of a file whose key frames alone would be too few, and says that they are late.
+func TestSlowMachineWithRareKeyFrames(t *testing.T) {
+	clip, err := file.New(file.Options{Access: source.Access{Address: slowly(t, "0.3", "250"), Allow: source.AllowEverything(), Now: time.Now}})
+	require.NoError(t, err)
+	ctx, stop := context.WithTimeout(t.Context(), 45*time.Second)
+	defer stop()
+	var advised atomic.Pointer[string]
+	var later []media.EncodedFrame
+	_ = clip.Pull(ctx, source.Sink{
+		Advice: func(text string) { advised.Store(&text) },
+		Frame: func(f media.EncodedFrame) {
+			if advised.Load() == nil {
+				return
+			}
+			if later = append(later, f); len(later) == 20 {
+				stop()
+			}
+		},
+	})
+	require.Contains(t, *advised.Load(), "too slow to read and transcode all pictures of 320 x 180 pixels: they are shown more slowly")
+	require.Len(t, later, 20)
+	require.Less(t, later[19].PTS-later[0].PTS, 2*time.Second)
 }
