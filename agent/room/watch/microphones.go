@@ -1,6 +1,7 @@
 package watch
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -26,7 +27,7 @@ const (
 
 // Microphones receives the microphones of people in the room.
 type Microphones interface {
-	// Choose is called every 100 ms with all available microphones, even if there are none. It returns the
+	// Choose is called every 100 ms with all available microphones, ordered by identity, even if there are none. It returns the
 	// tracks (SIDs) to subscribe to, the most important first. It must not block.
 	Choose(all []agent.Microphone, now time.Time) []string
 	// Open returns the sink of a microphone, at its first packet. It must not block. If it returns nil, it is called again after a
@@ -196,6 +197,9 @@ func (s *Follower) microphones(
 			})
 		}
 	}
+	slices.SortFunc(all, func(a, b agent.Microphone) int {
+		return cmp.Or(cmp.Compare(a.Identity, b.Identity), cmp.Compare(a.Track, b.Track))
+	})
 	return all, pubs
 }
 
