@@ -530,7 +530,7 @@ func FuzzOffer(f *testing.F) {
 	f.Fuzz(func(_ *testing.T, text string) { _ = whep.CheckOffer(text) })
 }
 
-// TestLinkExpires: the sessions of a link that expires end, whether the link or its LiveKit token opened them; that of the operator goes on.
+// TestLinkExpires: the sessions of an expired link end, whether the link or its LiveKit token opened them. That of the operator goes on.
 func TestLinkExpires(t *testing.T) {
 	t.Parallel()
 	until := time.Now().Add(2 * time.Second)
