@@ -94,6 +94,7 @@ func TestPicturesAsTheyAreMeant(t *testing.T) {
 	ffmpeg(t, dir, append(source4, "-vf", "setsar=2", "wide.mp4")...)
 	ffmpeg(t, dir, append(hdr("arib-std-b67"), "hlg.mp4")...)
 	ffmpeg(t, dir, append(hdr("smpte2084"), "pq.mp4")...)
+	ffmpeg(t, dir, "-i", "pq.mp4", "-c", "copy", "-bsf:v", "hevc_metadata=colour_primaries=2", "unnamed.ts")
 	ffmpeg(t, dir, "-i", "cover.jpg", "-i", "plain.mp4", "-map", "0", "-map", "1", "-c", "copy", "-disposition:v:0", "attached_pic", "cover.mkv")
 	ffmpeg(t, dir, "-i", "cover.jpg", "-i", "plain.mp4", "-map", "0", "-map", "1", "-c", "copy", "-disposition:v:0", "attached_pic", "cover.mp4")
 	ffmpeg(t, dir, "-f", "lavfi", "-i", "color=blue:s=640x360:r=25:d=3", "-i", "plain.mp4", "-map", "0:v", "-map", "1:v", "-c:v", "libx264",
@@ -110,6 +111,7 @@ func TestPicturesAsTheyAreMeant(t *testing.T) {
 		{"wide.mp4", 640, 180, map[[2]float64][3]int{{.2, .2}: red, {.8, .8}: white}},
 		{"hlg.mp4", 320, 180, map[[2]float64][3]int{{.2, .5}: red, {.8, .5}: white}},
 		{"pq.mp4", 320, 180, map[[2]float64][3]int{{.2, .5}: red, {.8, .5}: white}},
+		{"unnamed.ts", 320, 180, map[[2]float64][3]int{{.2, .5}: red, {.8, .5}: white}},
 		{"cover.mkv", 320, 180, map[[2]float64][3]int{{.2, .2}: red, {.8, .8}: white}},
 		{"cover.mp4", 320, 180, map[[2]float64][3]int{{.2, .2}: red, {.8, .8}: white}},
 		{"second.mkv", 320, 180, map[[2]float64][3]int{{.2, .2}: red, {.8, .8}: white}},

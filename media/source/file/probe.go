@@ -146,7 +146,7 @@ func (c *Clip) toneMap(ctx context.Context, s *stream) {
 			"Install an ffmpeg built with libzimg. " + s.advice
 		return
 	}
-	s.filter += fmt.Sprintf(",zscale=tin=%s:min=2020_ncl:pin=2020:rin=tv:t=linear:npl=203,format=gbrpf32le,zscale=p=709,"+
+	s.filter += fmt.Sprintf(",zscale=tin=%s:min=2020_ncl:pin=2020:rin=tv:t=linear:p=2020:npl=203,format=gbrpf32le,zscale=p=709,"+
 		"tonemap=mobius:param=0.9:peak=5:desat=0,zscale=t=709:m=170m:r=tv", s.curve)
 }
 
