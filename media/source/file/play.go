@@ -386,25 +386,49 @@ func (p *player) start(ctx context.Context, cmd *exec.Cmd, r *run) (io.Reader, e
 // errNextRun ends the sound of a run at the start of the next one.
 var errNextRun = source.Errorf("the next run has begun")
 
+// earlySound is how many packets of sound are read before the first picture: ffmpeg reads no picture while its pipe of sound is full.
+const earlySound = 3000
+
 // relay emits the sound of a run that read yields, after the previous run's.
 func (p *player) relay(ctx context.Context, r, previous *run, read func(take func(time.Duration, [][]byte) error) error) {
 	p.relaying.Go(func() {
 		defer close(r.heard)
 		err := rescue.Call(func() error {
-			for _, done := range []chan struct{}{previous.over(), r.placed} {
+			select {
+			case <-previous.over():
+			case <-ctx.Done():
+				return nil
+			}
+			var early []opusPackets
+			flush := func() error {
 				select {
-				case <-done:
+				case <-r.placed:
 				case <-ctx.Done():
 					return nil
 				}
-			}
-			return read(func(pts time.Duration, packets [][]byte) error {
-				pts += r.base
-				if end := r.end.Load(); end != 0 && int64(pts) >= end || !r.known {
-					return errNextRun
+				for _, s := range early {
+					pts := s.pts + r.base
+					if end := r.end.Load(); end != 0 && int64(pts) >= end || !r.known {
+						return errNextRun
+					}
+					if err := p.pace.sound(ctx, pts, s.packets); err != nil {
+						return err
+					}
 				}
-				return p.pace.sound(ctx, pts, packets)
-			})
+				early = nil
+				return nil
+			}
+			return errors.Join(read(func(pts time.Duration, packets [][]byte) error {
+				early = append(early, opusPackets{pts, packets})
+				select {
+				case <-r.placed:
+				default:
+					if len(early) < earlySound {
+						return nil
+					}
+				}
+				return flush()
+			}), flush())
 		})
 		if err != nil && ctx.Err() == nil && !isEnd(err) && !errors.Is(err, errNextRun) {
 			p.clip.opts.Log.Debug().Err(err).Msg("clip sound ended")

@@ -4,7 +4,9 @@ package file_test
 
 import (
 	"context"
+	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -140,4 +142,28 @@ func TestSoundGoesOnWithItsPicture(t *testing.T) {
 			require.InDelta(t, 75, l.packets, 4)
 		})
 	}
+}
+
+// TestLatePicture: sound that begins long before the picture does not keep ffmpeg from it.
+func TestLatePicture(t *testing.T) {
+	dir := t.TempDir()
+	ffmpeg(t, dir, append(append([]string{"-itsoffset", "8", "-f", "lavfi", "-i", "testsrc2=s=320x180:r=25:d=3", "-f", "lavfi", "-i", "anoisesrc=d=11"}, x264...),
+		"-fps_mode", "vfr", "-c:a", "aac", "late.mp4")...)
+	a, err := source.ParseAddress(filepath.Join(dir, "late.mp4"))
+	require.NoError(t, err)
+	clip, err := file.New(file.Options{Access: source.Access{Address: a, Allow: source.AllowEverything(), Now: time.Now}})
+	require.NoError(t, err)
+	ctx, stop := context.WithTimeout(t.Context(), 20*time.Second)
+	defer stop()
+	var frames, sounds atomic.Int64
+	_ = clip.Pull(ctx, source.Sink{
+		Frame: func(media.EncodedFrame) { frames.Add(1) },
+		Opus: func(source.Opus) {
+			if sounds.Add(1) > 50 {
+				stop()
+			}
+		},
+	})
+	require.Positive(t, frames.Load())
+	require.Greater(t, sounds.Load(), int64(50))
 }
