@@ -120,12 +120,12 @@ func TestSlowMachineWithRareKeyFrames(t *testing.T) {
 			if advised.Load() == nil {
 				return
 			}
-			if later = append(later, f); len(later) == 20 {
+			if later = append(later, f); len(later) >= 20 {
 				stop()
 			}
 		},
 	})
 	require.Contains(t, *advised.Load(), "too slow to read and transcode all pictures of 320 x 180 pixels: they are shown more slowly")
-	require.Len(t, later, 20)
+	require.GreaterOrEqual(t, len(later), 20)
 	require.Less(t, later[19].PTS-later[0].PTS, 2*time.Second)
 }
