@@ -145,9 +145,9 @@ func newSight(cfg Settings, log zerolog.Logger) (*Engine, error) {
 	if cfg.Engine.Engine == inference.EngineSight {
 		opts.FirstLoadFatal = func() bool { return !e.Patient }
 	}
-	return e, e.manage(func(context.Context, engine.Progress) (inference.Model, error) {
+	return e, e.manage(func(ctx context.Context, _ engine.Progress) (inference.Model, error) {
 		log.Info().Str("bundle", bundle.Dir).Msg("loading the networks of sight")
-		return sight.Open(bundle, sight.Options{Config: cfg.Sight, Runtime: cfg.MiniCPM.Runtime, Seed: rand.Uint64()}) //nolint:gosec // words
+		return sight.Open(ctx, bundle, sight.Options{Config: cfg.Sight, Runtime: cfg.MiniCPM.Runtime, Seed: rand.Uint64()}) //nolint:gosec // words
 	}, opts, cfg.Engine, log)
 }
 

@@ -456,10 +456,13 @@ func (e *sseReader) next() (event, error) {
 	}
 }
 
-// want reads the next event and checks its name.
+// want reads the next event, but comments, and checks its name.
 func (e *sseReader) want(name string) event {
 	e.t.Helper()
 	ev, err := e.next()
+	for err == nil && ev.comment != "" && ev.data == "" {
+		ev, err = e.next()
+	}
 	require.NoError(e.t, err)
 	require.Equal(e.t, name, ev.name, "%+v", ev)
 	return ev

@@ -396,8 +396,11 @@ func (s *Supervisor) instructs(p *lksdk.RemoteParticipant) bool {
 	return c != nil && c.Rights(p, time.Now()).Allow(access.Instruct)
 }
 
-// Instructors lists the participants that may instruct the commentator.
+// Instructors lists the participants of room, which may be nil, that may instruct the commentator.
 func (s *Supervisor) Instructors(room *lksdk.Room) (out []string) {
+	if room == nil {
+		return nil
+	}
 	for _, p := range room.GetRemoteParticipants() {
 		if s.instructs(p) {
 			out = append(out, p.Identity())

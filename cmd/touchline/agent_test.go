@@ -202,7 +202,7 @@ func TestAgentServesARoomAndDrains(t *testing.T) {
 	_, metrics := p.get("/metrics")
 	require.Contains(t, metrics, `lk_agents_active_job_count{nodename="`)
 
-	began := time.Now()
+	began, cut := time.Now(), p.outcomes()[look.OutcomeCut] // by a busy server
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	select {
 	case <-p.done:
@@ -211,7 +211,7 @@ func TestAgentServesARoomAndDrains(t *testing.T) {
 	}
 	t.Logf("drained in %v; cycles: %v", time.Since(began).Round(time.Millisecond), p.outcomes())
 	require.Zero(t, p.exitCode())
-	require.Zero(t, p.outcomes()[look.OutcomeCut], "no sentence is cut")
+	require.Equal(t, cut, p.outcomes()[look.OutcomeCut], "no sentence is cut")
 	require.Eventually(t, func() bool { return h.agentIn(agentRoom) == nil }, startWait, 20*time.Millisecond)
 	for _, line := range p.lines() {
 		require.NotContains(t, line, h.keys.APISecret)

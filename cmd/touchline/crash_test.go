@@ -45,6 +45,7 @@ func TestCrashEndsTheProgram(t *testing.T) {
 	env := append(slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, "TOUCHLINE_") || strings.HasPrefix(v, "LIVEKIT_") || strings.HasPrefix(v, "PATH=")
 	}), crashVariable+"="+where, "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"),
+		"TOUCHLINE_INFERENCE_SIGHT_BUNDLE=/nowhere", // loading a network cannot be ended
 		"LIVEKIT_URL="+h.url, "LIVEKIT_API_KEY="+h.keys.APIKey, "LIVEKIT_API_SECRET="+h.keys.APISecret)
 	for name, args := range map[string][]string{
 		"join": {"join", "--room", agentRoom, "--listen", "127.0.0.1:0"},
@@ -68,7 +69,7 @@ func TestCrashEndsTheProgram(t *testing.T) {
 			log, stack, raw := strings.Cut(complaints.String(), "panic: crash in the test\n\n")
 			lines := strings.Split(strings.TrimSpace(log), "\n")
 			last := lines[len(lines)-1]
-			require.Contains(t, last, "the code panicked: crash in the test")
+			require.Contains(t, last, "the code panicked: crash in the test", complaints.String())
 			if slices.Contains(args, "--log-json") {
 				require.False(t, raw, "JSON lines only")
 				var line struct{ Stack string }

@@ -1,6 +1,7 @@
 package sight
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"runtime"
@@ -46,15 +47,15 @@ var (
 	_ inference.Judge   = (*Session)(nil)
 )
 
-// Open loads the networks of a bundle.
-func Open(b *bundle.Bundle, o Options) (*Model, error) {
+// Open loads the networks of a bundle. ctx ends it between two networks.
+func Open(ctx context.Context, b *bundle.Bundle, o Options) (*Model, error) {
 	detector, err := OpenDetector(b, o.Runtime)
 	if err != nil {
 		return nil, err
 	}
 	nets := networks{detect: detector.detectAgain, close: detector.Close}
 	if o.Config.Text {
-		reader, err := OpenReader(b, o.Runtime)
+		reader, err := OpenReader(ctx, b, o.Runtime)
 		if err != nil {
 			return nil, errors.Join(err, detector.Close())
 		}

@@ -1,6 +1,7 @@
 package sight
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -59,8 +60,8 @@ type Reader struct {
 	scalers        sync.Pool
 }
 
-// OpenReader loads the finder and the reader of a bundle, as OpenDetector.
-func OpenReader(b *bundle.Bundle, library string) (*Reader, error) {
+// OpenReader loads the finder and the reader of a bundle, as OpenDetector. ctx ends it before a network.
+func OpenReader(ctx context.Context, b *bundle.Bundle, library string) (*Reader, error) {
 	r := &Reader{
 		find: b.Manifest.Finder, read: b.Manifest.Reader, signs: map[rune]int{}, scalers: sync.Pool{New: func() any { return &scaler{} }},
 	}
@@ -68,11 +69,17 @@ func OpenReader(b *bundle.Bundle, library string) (*Reader, error) {
 		r.signs[sign] = max(0, slices.Index(r.read.Characters, string(sign)))
 	}
 	shapes := ort.SessionOptions{Threads: 1, NoMemoryPattern: true, Arena: true} // that change with every run
-	var err error
+	err := ctx.Err()
+	if err != nil {
+		return nil, err
+	}
 	if r.finder, err = ort.OpenNetwork(library, b.Path(r.find.File), shapes); err != nil {
 		return nil, fmt.Errorf("open the finder of text: %w", err)
 	}
-	if r.reader, err = ort.OpenNetwork(library, b.Path(r.read.File), shapes); err != nil {
+	if err = ctx.Err(); err == nil {
+		r.reader, err = ort.OpenNetwork(library, b.Path(r.read.File), shapes)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the reader: %w", err), r.finder.Close())
 	}
 	return r, nil

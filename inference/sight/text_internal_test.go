@@ -17,7 +17,7 @@ import (
 
 func openReader(tb testing.TB, b *bundle.Bundle) *Reader {
 	tb.Helper()
-	r, err := OpenReader(b, filepath.Join(bin, "runtime"))
+	r, err := OpenReader(tb.Context(), b, filepath.Join(bin, "runtime"))
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, r.Close()) })
 	return r

@@ -135,7 +135,7 @@ func (g *Group) Wait() error {
 	g.mu.Unlock()
 	g.cancel(err)
 	if stuck {
-		return errors.Join(err, ErrStuck)
+		return fmt.Errorf("%w; %w", err, ErrStuck)
 	}
 	return err
 }
