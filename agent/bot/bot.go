@@ -115,7 +115,7 @@ type Options struct {
 	// Texts are further outputs.
 	Texts []agent.TextOutput
 	// Replaced is passed to the room.
-	Replaced func(ctx context.Context, sid string) bool
+	Replaced func(ctx context.Context, sid string) (bool, error)
 	// Kept are people's changes in the room, from Bot.Kept of its previous bot. They replace those of the state file.
 	Kept map[string]json.RawMessage
 	// Hooks are called for each connection to the room.

@@ -51,7 +51,7 @@ type Options struct {
 	// to MaxReconnectDelay after them. 100 ms and 15 s when 0. Each wait is a random time between half of that and all of it.
 	ReconnectDelay, MaxReconnectDelay time.Duration
 	// Replaced is set for a bot that other workers may replace. See conn.Options.
-	Replaced func(ctx context.Context, sid string) bool
+	Replaced func(ctx context.Context, sid string) (bool, error)
 	// OnSource receives the changes of the watched track: reason is "watching", "gone", "muted", "silent" (the
 	// camera sends nothing, though nothing is wrong with the connection) or "back". It must not block. May be nil.
 	OnSource func(source agent.SourceInfo, reason string)

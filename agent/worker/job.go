@@ -64,7 +64,7 @@ type Job struct {
 	State    string
 	HandOver func(state string)
 	// Replaced reports whether another agent has taken the place of the agent with a SID, for a runner whose process stood still.
-	Replaced func(ctx context.Context, sid string) bool
+	Replaced func(ctx context.Context, sid string) (bool, error)
 	// Leaving is to be called before the agent leaves the room, with the error that Run will return.
 	Leaving func(err error)
 }

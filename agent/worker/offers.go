@@ -231,9 +231,9 @@ func (w *Worker) assigned(ctx context.Context, a *livekit.JobAssignment) {
 		},
 	}
 	r.job.Joined, r.job.Leaving = r.reportJoined, r.reportLeaving
-	r.job.Replaced = func(ctx context.Context, sid string) bool {
+	r.job.Replaced = func(ctx context.Context, sid string) (bool, error) {
 		now, err := w.api.participant(ctx, r.job.Room, r.job.Identity)
-		return err == nil && now != nil && now.GetSid() != sid
+		return now != nil && now.GetSid() != sid, err
 	}
 	r.job.HandOver = func(state string) { r.state = state }
 	w.places[p] = job.GetId()

@@ -33,6 +33,9 @@ const (
 	noticeAfter = 500 * time.Millisecond
 	// stoodStill is the time between two checks from which this process stood still.
 	stoodStill = 5 * time.Second
+	// maxQuestions bounds the questions after that whether the place is taken; questionPause is between two.
+	maxQuestions  = 10
+	questionPause = 500 * time.Millisecond
 	// echoTime is how long an abandoned join may still take place and replace us, because it has our identity.
 	echoTime = 12 * time.Second
 	// CheckEvery is the polling interval of everything that has no callback.
@@ -90,7 +93,7 @@ type Options struct {
 	Enter func(ctx context.Context, ses *Session, token string) error
 	// Replaced reports whether another participant has taken the place of the one with a SID. It is called after this process stood
 	// still. May be nil.
-	Replaced func(ctx context.Context, sid string) bool
+	Replaced func(ctx context.Context, sid string) (bool, error)
 	// First and Most bound the wait between two attempts; 0 for the defaults.
 	First, Most time.Duration
 	// Loopback keeps media sockets on 127.0.0.1.
@@ -274,20 +277,44 @@ func (c *Connection) live(ctx context.Context) (in bool, err error) {
 	return true, err
 }
 
-// replaced reports whether another participant has taken our place while this process stood still.
-func (c *Connection) replaced(ctx context.Context, ses *Session) bool {
+// replaced reports whether another participant has taken our place while this process stood still. sure is false if the server did not
+// answer and the next call will ask again.
+func (c *Connection) replaced(ctx context.Context, ses *Session) (replaced, sure bool) {
 	ses.checking.Lock()
 	defer ses.checking.Unlock()
 	if time.Since(ses.checked) > stoodStill && c.Replaced != nil && ses.in.Load() {
-		ses.replaced = c.Replaced(ctx, ses.Room.LocalParticipant.SID())
+		ses.questions = maxQuestions
+	}
+	if ses.questions > 0 {
+		replaced, err := c.Replaced(ctx, ses.Room.LocalParticipant.SID())
+		ses.questions--
+		if err == nil {
+			ses.replaced, ses.questions = replaced, 0
+		} else {
+			c.Log.Debug().Err(err).Msg("not known whether another agent has this place")
+		}
 	}
 	ses.checked = time.Now()
-	return ses.replaced
+	return ses.replaced, ses.questions == 0
+}
+
+// mustLeave is replaced before another join, which would push a successor out: it waits for the answer.
+func (c *Connection) mustLeave(ctx context.Context, ses *Session) bool {
+	for {
+		if replaced, sure := c.replaced(ctx, ses); sure {
+			return replaced
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(questionPause):
+		}
+	}
 }
 
 // reconnecting is called by the goroutine of the library that is about to reconnect.
 func (c *Connection) reconnecting(ctx context.Context, ses *Session) {
-	if c.replaced(ctx, ses) {
+	if c.mustLeave(ctx, ses) {
 		runtime.Goexit() // it would join with our identity
 	}
 	ses.SetReconnecting(true)
@@ -308,15 +335,12 @@ func (c *Connection) stay(ctx context.Context, ses *Session) error {
 		case err := <-c.crashed:
 			return err
 		case <-ses.gone:
-			if c.replaced(ctx, ses) {
+			if c.mustLeave(ctx, ses) {
 				return ErrReplaced
 			}
 			return &goneError{ses.Room.DisconnectReason()}
 		case <-ses.Wake:
 		case <-tick.C:
-		}
-		if c.replaced(ctx, ses) {
-			return ErrReplaced
 		}
 		reconnecting, since, times := ses.state()
 		if reconnecting {
@@ -328,6 +352,10 @@ func (c *Connection) stay(ctx context.Context, ses *Session) error {
 				c.OnOutage(errReconnecting)
 			}
 			continue
+		}
+		// Not while reconnecting, when the server may know a new SID before the library does.
+		if replaced, _ := c.replaced(ctx, ses); replaced {
+			return ErrReplaced
 		}
 		if times != reconnected {
 			reconnected, notified = times, false

@@ -194,3 +194,55 @@ func TestReportsAreTrue(t *testing.T) {
 		})
 	}
 }
+
+// frozen is a participant whose process stands still for a while and whose connection is gone then.
+type frozen struct {
+	scripted
+	once sync.Once
+}
+
+func (f *frozen) Check(*Session, time.Time) error {
+	f.once.Do(func() {
+		time.Sleep(2 * stoodStill)
+		f.cb.OnDisconnected()
+	})
+	return nil
+}
+
+// TestWokenProcessAsksFirst: a participant whose process stood still joins again only after the server has said that nobody has taken its
+// place, or has not answered often.
+func TestWokenProcessAsksFirst(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		name     string
+		errors   int
+		replaced bool
+		joins    int64
+		err      error
+	}{
+		{"replaced", 0, true, 1, ErrReplaced},
+		{"replaced, after errors", maxQuestions - 1, true, 1, ErrReplaced},
+		{"not replaced, after errors", maxQuestions - 1, false, 2, nil},
+		{"the server never answers", 1 << 30, true, 2, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				f, asked := &frozen{}, 0
+				c := New(Options{
+					Token: func() (string, error) { return "", nil }, Callbacks: f, Enter: f.enter, Log: zerolog.Nop(),
+					Replaced: func(context.Context, string) (bool, error) {
+						if asked++; asked <= tt.errors {
+							return false, errScripted
+						}
+						return tt.replaced, nil
+					},
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				require.ErrorIs(t, c.Run(ctx), tt.err)
+				require.Equal(t, tt.joins, c.Joins())
+			})
+		})
+	}
+}

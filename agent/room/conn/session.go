@@ -30,9 +30,10 @@ type Session struct {
 	in       atomic.Bool // joined
 	over     atomic.Bool // callbacks are ignored
 
-	checking sync.Mutex // guards the two below
-	checked  time.Time  // last check
-	replaced bool
+	checking  sync.Mutex // guards the three below
+	checked   time.Time  // last check
+	questions int        // left to ask whether replaced is true
+	replaced  bool
 
 	mu                sync.Mutex
 	reconnecting      bool
