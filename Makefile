@@ -123,6 +123,10 @@ test: setup-test build sight test-web stock-front ## all tests: race detector, L
 test-race: setup-test build sight stock-front ## the integration tests under the race detector, as the nightly job does
 	@scripts/test.sh race
 
+.PHONY: reverts
+reverts: setup-test build ## show that each regression test of a security fix fails without the fix; ARGS="N1 N2"
+	@scripts/reverts.py $(ARGS)
+
 .PHONY: test-web
 test-web: web
 	cd $(WEB) && npm test --silent

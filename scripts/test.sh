@@ -6,8 +6,7 @@
 #    at a lower priority than the others.
 # 2. live: the packages with integration tests. They run in real time and wait most of it, so several packages run at
 #    once: fewer where cores are few, slow or busy.
-# With "race", the live part alone runs, under the race detector. LiveKit's server, which the tests run in their own process,
-# is compiled without it: its races are not ours.
+# With "race", the live part alone runs, under the race detector.
 #
 # The whole set of a package that fails runs once more when all else is done; what passes then is printed as "passed at the
 # second try" and appended to bin/retried.tsv: time, commit, part, package, failed tests, result of the second try. A data
@@ -21,9 +20,6 @@ tags=nolibopusfile,builtinassets
 race=
 if [ "${1:-}" = race ]; then
 	race=-race
-	for package in livekit-server protocol psrpc; do
-		race="$race -gcflags=github.com/livekit/$package/...=-race=false"
-	done
 	shift
 fi
 

@@ -335,6 +335,9 @@ func (s *Server) UDPAddr() string {
 	return net.JoinHostPort(s.opts.MediaIP, strconv.Itoa(s.opts.UDPPort))
 }
 
+// Options returns the options with the ports and keys that New has chosen.
+func (s *Server) Options() Options { return s.opts }
+
 // APIKey is the key of the server.
 func (s *Server) APIKey() string { return s.opts.APIKey }
 

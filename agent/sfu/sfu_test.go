@@ -25,7 +25,9 @@ import (
 func start(t *testing.T, opts sfu.Options) (*sfu.Server, func()) {
 	t.Helper()
 	opts.Log = zerolog.New(os.Stderr).Level(zerolog.ErrorLevel) // the server may log after the test
-	s, stop := sfutest.Start(t, opts)
+	s, err := sfu.New(opts)
+	require.NoError(t, err)
+	stop := sfutest.ServeHere(t, s)
 	return s, func() { require.NoError(t, stop()) }
 }
 

@@ -1,0 +1,5 @@
+//go:build race
+
+package sfutest
+
+const racing = true
