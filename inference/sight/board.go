@@ -37,24 +37,15 @@ const (
 	slowEvery = 750 * time.Millisecond
 )
 
-// TextReader finds and reads lines of text; a Reader does.
-type TextReader interface {
-	Find(f inference.Frame) ([]Rect, error)
-	Read(f inference.Frame, lines []Rect) ([]Reading, error)
+// textReader finds and reads lines of text; a reader does.
+type textReader interface {
+	Find(f inference.Frame) ([]inference.Box, error)
+	Read(f inference.Frame, lines []inference.Box) ([]reading, error)
 }
 
-// BoardChange is a line whose reading was confirmed for the first time, or changed. Clocks are left out of its texts.
-type BoardChange struct {
-	PTS      time.Duration
-	Place    Rect
-	Old, New string
-	// Score is set if both texts have a score and it rose by one to three.
-	Score bool
-}
-
-// Board follows the text that stays at one place of a view: scores, clocks, captions. It searches for lines every few seconds and reads
-// those whose pixels changed. Not safe for concurrent use; pure but for its TextReader.
-type Board struct {
+// board follows the text that stays at one place of a view: scores, clocks, captions. It searches for lines every few seconds and reads
+// those whose pixels changed. Not safe for concurrent use; pure but for its textReader.
+type board struct {
 	lines    []*boardLine
 	searched time.Duration
 	soon     int // searches that are due at once
@@ -67,7 +58,7 @@ type Board struct {
 
 // boardLine is a line at one place.
 type boardLine struct {
-	place        Rect
+	place        inference.Box
 	seen, missed int
 	thumb        []int // of the last reading
 	read         time.Duration
@@ -79,14 +70,14 @@ type boardLine struct {
 	failed       int    // readings since one confirmed a text
 }
 
-// NewBoard returns the board of a view.
-func NewBoard() *Board { return &Board{soon: findSoon} }
+// newBoard returns the board of a view.
+func newBoard() *board { return &board{soon: findSoon} }
 
 // Reset forgets all lines, after a cut.
-func (b *Board) Reset() { b.lines, b.soon, b.clock, b.clockOn = nil, findSoon, "", nil }
+func (b *board) Reset() { b.lines, b.soon, b.clock, b.clockOn = nil, findSoon, "", nil }
 
 // Texts returns what the lines read, without clocks, from the top to the bottom.
-func (b *Board) Texts() []string {
+func (b *board) Texts() []string {
 	lines := slices.Clone(b.lines)
 	slices.SortStableFunc(lines, func(x, y *boardLine) int { return cmp.Compare(x.place.Y0, y.place.Y0) })
 	var texts []string
@@ -99,10 +90,10 @@ func (b *Board) Texts() []string {
 }
 
 // Clock returns the running time that a line shows, such as "63:21" or "20:15:07", and the time of that reading; "" if none does.
-func (b *Board) Clock() (string, time.Duration) { return b.clock, b.clockAt }
+func (b *board) Clock() (string, time.Duration) { return b.clock, b.clockAt }
 
 // Look takes a picture and returns the changes that it confirms.
-func (b *Board) Look(f inference.Frame, t TextReader) ([]BoardChange, error) {
+func (b *board) Look(f inference.Frame, t textReader) ([]TextChange, error) {
 	if b.soon > 0 || f.PTS-b.searched >= findEvery || f.PTS < b.searched {
 		found, err := t.Find(f)
 		if err != nil {
@@ -121,7 +112,7 @@ func (b *Board) Look(f inference.Frame, t TextReader) ([]BoardChange, error) {
 	if len(readings) != len(stale) {
 		return nil, fmt.Errorf("read text: expected %d readings, got %d", len(stale), len(readings))
 	}
-	var changes []BoardChange
+	var changes []TextChange
 	for i, l := range stale {
 		if c, ok := b.hear(l, f.PTS, readings[i]); ok {
 			changes = append(changes, c)
@@ -131,13 +122,13 @@ func (b *Board) Look(f inference.Frame, t TextReader) ([]BoardChange, error) {
 }
 
 // stale takes the lines that must be read from the front of lines to its end, and returns them with their places. One of them may be slow.
-func (b *Board) stale(f inference.Frame) (stale []*boardLine, places []Rect) {
+func (b *board) stale(f inference.Frame) (stale []*boardLine, places []inference.Box) {
 	anySlow := false
 	for _, l := range b.lines {
 		if len(stale) == mostReads || l.seen < lineStays {
 			continue
 		}
-		thumb := b.thumb(l.place.pixels(f), f)
+		thumb := b.thumb(pixels(l.place, f), f)
 		if thumb == nil {
 			continue
 		}
@@ -173,7 +164,7 @@ func (l *boardLine) due(moved [blocks]int, now time.Duration) (due, slow bool) {
 }
 
 // search takes the lines of a search.
-func (b *Board) search(now time.Duration, found []Rect) {
+func (b *board) search(now time.Duration, found []inference.Box) {
 	regular, again := b.soon == 0, false
 	b.searched, b.soon = now, max(0, b.soon-1)
 	found = found[:min(len(found), mostLines)]
@@ -184,7 +175,7 @@ func (b *Board) search(now time.Duration, found []Rect) {
 		var best *boardLine
 		share := float32(samePlace)
 		for _, l := range b.lines {
-			if s := l.place.share(r); s > share {
+			if _, s := shared(l.place, r); s > share {
 				best, share = l, s
 			}
 		}
@@ -212,17 +203,8 @@ func (b *Board) search(now time.Duration, found []Rect) {
 	}
 }
 
-// share returns the overlap of two parts: the area of both, divided by that of either.
-func (r Rect) share(o Rect) float32 {
-	w, h := min(r.X1, o.X1)-max(r.X0, o.X0), min(r.Y1, o.Y1)-max(r.Y0, o.Y0)
-	if w <= 0 || h <= 0 {
-		return 0
-	}
-	return w * h / ((r.X1-r.X0)*(r.Y1-r.Y0) + (o.X1-o.X0)*(o.Y1-o.Y0) - w*h)
-}
-
 // thumb returns the small grey picture of a line; nil if it is too small.
-func (b *Board) thumb(r rect, f inference.Frame) []int {
+func (b *board) thumb(r rect, f inference.Frame) []int {
 	if min(r.x1-r.x0, r.y1-r.y0) < leastCrop {
 		return nil
 	}
@@ -259,13 +241,13 @@ var (
 
 // hear takes a reading of a line. A text counts when two in a row agree; clocks do not count as a part of it. A score that is lost, or
 // does not rise by one to three, may be misread and needs twice as many.
-func (b *Board) hear(l *boardLine, now time.Duration, r Reading) (BoardChange, bool) {
+func (b *board) hear(l *boardLine, now time.Duration, r reading) (TextChange, bool) {
 	l.failed++
-	if !r.Sure || r.Text == "" {
+	if !r.sure || r.text == "" {
 		l.same = 0
-		return BoardChange{}, false
+		return TextChange{}, false
 	}
-	text := r.Text
+	text := r.text
 	if at := clockText.FindStringSubmatchIndex(text); at != nil {
 		b.clock, b.clockAt, b.clockOn = text[at[2]:at[3]], now, l
 		text = strings.TrimSpace(text[:at[2]] + text[at[3]:])
@@ -291,9 +273,9 @@ func (b *Board) hear(l *boardLine, now time.Duration, r Reading) (BoardChange, b
 		l.failed = 0
 	}
 	if text == "" || text == l.text || l.same < l.need {
-		return BoardChange{}, false
+		return TextChange{}, false
 	}
-	c := BoardChange{PTS: now, Place: l.place, Old: l.text, New: text, Score: goal}
+	c := TextChange{PTS: now, Old: l.text, New: text, Score: goal}
 	l.text = text
 	return c, true
 }

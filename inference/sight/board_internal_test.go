@@ -10,46 +10,46 @@ import (
 	"touchline/inference"
 )
 
-// script is a TextReader that finds some lines and reads what it is told.
+// script is a textReader that finds some lines and reads what it is told.
 type script struct {
-	lines        []Rect
-	texts        map[Rect]Reading
+	lines        []inference.Box
+	texts        map[inference.Box]reading
 	finds, reads int
 }
 
-func (s *script) Find(inference.Frame) ([]Rect, error) {
+func (s *script) Find(inference.Frame) ([]inference.Box, error) {
 	s.finds++
 	return s.lines, nil
 }
 
-func (s *script) Read(_ inference.Frame, lines []Rect) ([]Reading, error) {
+func (s *script) Read(_ inference.Frame, lines []inference.Box) ([]reading, error) {
 	s.reads += len(lines)
-	readings := make([]Reading, len(lines))
+	readings := make([]reading, len(lines))
 	for i, l := range lines {
 		readings[i] = s.texts[l]
 	}
 	return readings, nil
 }
 
-// board is a Board with one line, on pictures of one brightness each.
-type board struct {
-	*Board
+// testBoard is a board with one line, on pictures of one brightness each.
+type testBoard struct {
+	*board
 	t    *testing.T
 	s    *script
-	line Rect
+	line inference.Box
 	now  time.Duration
 	grey byte
 	half byte // more of the line's right half
 }
 
-func newTestBoard(t *testing.T) *board {
+func newTestBoard(t *testing.T) *testBoard {
 	t.Helper()
-	line := Rect{0.1, 0.1, 0.5, 0.3}
-	return &board{Board: NewBoard(), t: t, line: line, s: &script{lines: []Rect{line}, texts: map[Rect]Reading{}}}
+	line := inference.Box{X0: 0.1, Y0: 0.1, X1: 0.5, Y1: 0.3}
+	return &testBoard{board: newBoard(), t: t, line: line, s: &script{lines: []inference.Box{line}, texts: map[inference.Box]reading{}}}
 }
 
 // look shows a picture, 0.4 s after the last one; changed pictures differ in their brightness.
-func (b *board) look(text string, changed bool) []BoardChange {
+func (b *testBoard) look(text string, changed bool) []TextChange {
 	b.t.Helper()
 	if changed {
 		b.grey += 40
@@ -61,7 +61,7 @@ func (b *board) look(text string, changed bool) []BoardChange {
 			f.Pix[i] += b.half
 		}
 	}
-	b.s.texts[b.line] = Reading{Text: text, Score: 0.9, Sure: text != ""}
+	b.s.texts[b.line] = reading{text: text, score: 0.9, sure: text != ""}
 	b.now += 400 * time.Millisecond
 	changes, err := b.Look(f, b.s)
 	require.NoError(b.t, err)
@@ -69,14 +69,14 @@ func (b *board) look(text string, changed bool) []BoardChange {
 }
 
 // ticks shows a line whose right half changed.
-func (b *board) ticks(text string) []BoardChange {
+func (b *testBoard) ticks(text string) []TextChange {
 	b.t.Helper()
 	b.half += 40
 	return b.look(text, false)
 }
 
 // reads shows a text until it is confirmed and returns the number of looks and the change.
-func (b *board) reads(text string) (int, BoardChange) {
+func (b *testBoard) reads(text string) (int, TextChange) {
 	b.t.Helper()
 	for n := 1; n <= 10; n++ {
 		if c := b.look(text, n == 1); len(c) > 0 {
@@ -84,7 +84,7 @@ func (b *board) reads(text string) (int, BoardChange) {
 			return n, c[0]
 		}
 	}
-	return 0, BoardChange{}
+	return 0, TextChange{}
 }
 
 // TestBoard: a line counts after three finds, a text after two readings, and it is read again only when its pixels change.
@@ -92,7 +92,7 @@ func TestBoard(t *testing.T) {
 	b := newTestBoard(t)
 	n, c := b.reads("ARS 0-0 CHE")
 	require.Equal(t, 4, n) // the third find, and one more reading
-	require.Equal(t, BoardChange{PTS: 1200 * time.Millisecond, Place: b.line, New: "ARS 0-0 CHE"}, c)
+	require.Equal(t, TextChange{PTS: 1200 * time.Millisecond, New: "ARS 0-0 CHE"}, c)
 	require.Equal(t, []string{"ARS 0-0 CHE"}, b.Texts())
 	reads := b.s.reads
 	for range 10 {
@@ -141,8 +141,8 @@ func TestBoardOfManyLines(t *testing.T) {
 	b.s.lines = nil
 	for i := range 60 {
 		y := float32(i) / 60
-		l := Rect{0, y, 1, y + 0.016}
-		b.s.lines, b.s.texts[l] = append(b.s.lines, l), Reading{Text: "line", Score: 0.9, Sure: true}
+		l := inference.Box{Y0: y, X1: 1, Y1: y + 0.016}
+		b.s.lines, b.s.texts[l] = append(b.s.lines, l), reading{text: "line", score: 0.9, sure: true}
 	}
 	f := inference.Frame{Width: 400, Height: 2400, Pix: make([]byte, 400*2400*3)}
 	for range 16 {
@@ -202,7 +202,7 @@ func TestBoardUnreadable(t *testing.T) {
 	require.Equal(t, readFailed+5, b.s.reads)
 	n, _ := b.reads("HALF TIME")
 	require.LessOrEqual(t, n, 4)
-	other := Rect{0.1, 0.5, 0.5, 0.7}
+	other := inference.Box{X0: 0.1, Y0: 0.5, X1: 0.5, Y1: 0.7}
 	b.s.lines = append(b.s.lines, other)
 	for range 40 {
 		b.look("", true)
@@ -219,7 +219,7 @@ func TestBoardOfMovingThings(t *testing.T) {
 	b := newTestBoard(t)
 	for i := range 100 {
 		x := 0.8 * float32(i%7) / 7
-		b.s.lines = []Rect{{x, x, x + 0.1, x + 0.1}}
+		b.s.lines = []inference.Box{{X0: x, Y0: x, X1: x + 0.1, Y1: x + 0.1}}
 		b.look("", true)
 	}
 	require.Less(t, b.s.finds, 16) // of seven searches

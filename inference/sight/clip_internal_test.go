@@ -62,9 +62,9 @@ func TestBoardOnClip(t *testing.T) {
 		"drawtext=fontfile=" + fonts[0] + `:fontsize=26:fontcolor=white:x=260:y=36:text='%{pts\:gmtime\:3780\:%M\\\:%S}'`, "fps=2.5",
 	}, ",")
 	for _, width := range []int{448, 640} {
-		r, b := openReader(t, openBundle(t)), NewBoard()
-		var changes []BoardChange
-		clocks, wrongClocks, reads := 0, 0, &counted{TextReader: r}
+		r, b := testReader(t, openBundle(t)), newBoard()
+		var changes []TextChange
+		clocks, wrongClocks, reads := 0, 0, &counted{textReader: r}
 		clip(t, width, filters, 400*time.Millisecond, func(f inference.Frame) {
 			c, err := b.Look(f, reads)
 			require.NoError(t, err)
@@ -97,19 +97,19 @@ func TestBoardOnClip(t *testing.T) {
 
 // counted counts the runs of the networks.
 type counted struct {
-	TextReader
+	textReader
 
 	finds, reads int
 }
 
-func (c *counted) Find(f inference.Frame) ([]Rect, error) {
+func (c *counted) Find(f inference.Frame) ([]inference.Box, error) {
 	c.finds++
-	return c.TextReader.Find(f)
+	return c.textReader.Find(f)
 }
 
-func (c *counted) Read(f inference.Frame, lines []Rect) ([]Reading, error) {
+func (c *counted) Read(f inference.Frame, lines []inference.Box) ([]reading, error) {
 	c.reads += len(lines)
-	return c.TextReader.Read(f, lines)
+	return c.textReader.Read(f, lines)
 }
 
 // still is a picture of the clip with the people in it.
@@ -138,12 +138,12 @@ func TestPeopleOnClip(t *testing.T) {
 	require.NoError(t, err)
 	var stills []still
 	require.NoError(t, json.Unmarshal(content, &stills))
-	d := openDetector(t)
+	d := testDetector(t)
 	for _, parts := range []bool{false, true} {
 		found, all := map[bool]int{}, map[bool]int{} // by hidden
 		again, wrong, n := 0, 0, 0
 		clip(t, 448, `select='gte(n,30)*not(mod(n-30,65))'`, time.Second, func(f inference.Frame) {
-			boxes, err := d.Detect(f, parts)
+			boxes, err := d.detect(f, parts, nil)
 			require.NoError(t, err)
 			taken := map[int]bool{}
 			for _, b := range boxes {

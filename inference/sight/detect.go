@@ -23,8 +23,8 @@ const (
 	stillLooks     = 3   // in a row that find the same in a part before it keeps that: as many as a track needs to be believed
 )
 
-// Detector finds things in pictures. Safe for concurrent use; each run uses one thread.
-type Detector struct {
+// detector finds things in pictures. Safe for concurrent use; each run uses one thread.
+type detector struct {
 	network *ort.Network
 	params  bundle.Detector
 
@@ -32,29 +32,23 @@ type Detector struct {
 	free []*detection
 }
 
-// OpenDetector loads the detector of a bundle with an ONNX Runtime: a file, a folder, or "" to search.
-func OpenDetector(b *bundle.Bundle, library string) (*Detector, error) {
+// openDetector loads the detector of a bundle with an ONNX Runtime: a file, a folder, or "" to search.
+func openDetector(b *bundle.Bundle, library string) (*detector, error) {
 	n, err := ort.OpenNetwork(library, b.Path(b.Manifest.Detector.File), ort.SessionOptions{Threads: 1, Arena: true})
 	if err != nil {
 		return nil, fmt.Errorf("open the detector: %w", err)
 	}
-	return &Detector{network: n, params: b.Manifest.Detector}, nil
+	return &detector{network: n, params: b.Manifest.Detector}, nil
 }
 
-// Close frees the detector when no Detect runs.
-func (d *Detector) Close() error {
+// Close frees the detector when no detect runs.
+func (d *detector) Close() error {
 	var errs []error
 	for _, l := range d.free {
 		errs = append(errs, l.call.Close())
 	}
 	d.free = nil
 	return errors.Join(append(errs, d.network.Close())...)
-}
-
-// Detect returns the things in a picture with a score of 0.3 or more, the best first. With parts it looks at two overlapping halves as
-// well, at three times the cost, and finds things of half the size.
-func (d *Detector) Detect(f inference.Frame, parts bool) ([]Box, error) {
-	return d.detectAgain(f, parts, nil)
 }
 
 // partSeen is the last look at a part of a room's pictures: where it was, its small picture, what was found, and how many looks found it.
@@ -79,14 +73,16 @@ func sameSure(a, b []candidate) bool {
 	a, b = slices.DeleteFunc(slices.Clone(a), doubtful), slices.DeleteFunc(slices.Clone(b), doubtful)
 	return len(a) == len(b) && !slices.ContainsFunc(a, func(c candidate) bool {
 		return !slices.ContainsFunc(b, func(o candidate) bool {
-			_, overlap := shared(&c, &o)
+			_, overlap := shared(c.Box, o.Box)
 			return c.class == o.class && overlap > sameThing
 		})
 	})
 }
 
-// detectAgain is Detect for the next picture of a room: what was found in the parts that did not change since stays.
-func (d *Detector) detectAgain(f inference.Frame, parts bool, seen *[3]partSeen) ([]Box, error) {
+// detect returns the things in a picture with a score of 0.3 or more, the best first. With parts it looks at two overlapping halves as
+// well, at three times the cost, and finds things of half the size. What was seen in the parts of the room's last picture stays where they
+// did not change; seen may be nil.
+func (d *detector) detect(f inference.Frame, parts bool, seen *[3]partSeen) ([]Box, error) {
 	if err := checkFrame(f); err != nil {
 		return nil, fmt.Errorf("detect: %w", err)
 	}
@@ -119,13 +115,13 @@ func (d *Detector) detectAgain(f inference.Frame, parts bool, seen *[3]partSeen)
 	boxes := make([]Box, len(l.found))
 	for i, c := range l.found {
 		w, h := float32(f.Width), float32(f.Height)
-		boxes[i] = Box{Class: d.params.Classes[c.class], Score: c.score, X0: c.x0 / w, Y0: c.y0 / h, X1: c.x1 / w, Y1: c.y1 / h}
+		boxes[i] = Box{Class: d.params.Classes[c.class], Score: c.score, X0: c.X0 / w, Y0: c.Y0 / h, X1: c.X1 / w, Y1: c.Y1 / h}
 	}
 	return boxes, nil
 }
 
 // take returns the buffers of a run: used ones, else new ones. As many stay as there were runs at once.
-func (d *Detector) take() (*detection, error) {
+func (d *detector) take() (*detection, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if n := len(d.free); n > 0 {
@@ -151,7 +147,7 @@ func (d *Detector) take() (*detection, error) {
 	return l, nil
 }
 
-func (d *Detector) put(l *detection) {
+func (d *detector) put(l *detection) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.free = append(d.free, l)
@@ -172,18 +168,19 @@ type detection struct {
 
 // candidate is a box in pixels of the whole picture.
 type candidate struct {
-	x0, y0, x1, y1 float32
-	score          float32
-	class          int // of Detector.Classes
-	look           int // 0 for the whole picture
+	inference.Box
+
+	score float32
+	class int // of bundle.Detector.Classes
+	look  int // 0 for the whole picture
 }
 
-func (c *candidate) area() float32 { return max(0, c.x1-c.x0) * max(0, c.y1-c.y0) }
+func size(b inference.Box) float32 { return max(0, b.X1-b.X0) * max(0, b.Y1-b.Y0) }
 
 // shared returns the area of two boxes together, and that divided by the area of either.
-func shared(a, b *candidate) (both, overlap float32) {
-	both = max(0, min(a.x1, b.x1)-max(a.x0, b.x0)) * max(0, min(a.y1, b.y1)-max(a.y0, b.y0))
-	return both, both / (a.area() + b.area() - both + 1e-9)
+func shared(a, b inference.Box) (both, overlap float32) {
+	both = size(inference.Box{X0: max(a.X0, b.X0), Y0: max(a.Y0, b.Y0), X1: min(a.X1, b.X1), Y1: min(a.Y1, b.Y1)})
+	return both, both / (size(a) + size(b) - both + 1e-9)
 }
 
 // still reports whether a part of a picture did not change since it did last, and enough looks found the same in it.
@@ -219,7 +216,7 @@ next:
 	for i := range l.all {
 		c := &l.all[i]
 		for k := start; k < len(l.found); k++ {
-			_, overlap := shared(c, &l.found[k])
+			_, overlap := shared(c.Box, l.found[k].Box)
 			if overlap >= p.Across || c.class == l.found[k].class && overlap >= p.Same {
 				continue next
 			}
@@ -231,10 +228,10 @@ next:
 	x0, y0, x1, y1 := float32(r.x0), float32(r.y0), float32(r.x1), float32(r.y1)
 	for i := range l.found[start:] {
 		c := &l.found[start+i]
-		c.x0, c.y0, c.x1, c.y1 = max(x0, c.x0), max(y0, c.y0), min(x1, c.x1), min(y1, c.y1)
+		c.X0, c.Y0, c.X1, c.Y1 = max(x0, c.X0), max(y0, c.Y0), min(x1, c.X1), min(y1, c.Y1)
 	}
 	l.found = append(l.found[:start], slices.DeleteFunc(l.found[start:], func(c candidate) bool {
-		return c.x1-c.x0 < leastSide || c.y1-c.y0 < leastSide || cut(&c, f, r)
+		return c.X1-c.X0 < leastSide || c.Y1-c.Y0 < leastSide || cut(c.Box, f, r)
 	})...)
 	return nil
 }
@@ -256,8 +253,10 @@ func (l *detection) decode(r rect, number int) {
 			cy, cx := t[0]/10*ah+(a[0]+a[2])/2, t[1]/10*aw+(a[1]+a[3])/2
 			bh, bw := exp(t[2]/5)*ah/2, exp(t[3]/5)*aw/2
 			l.all = append(l.all, candidate{
-				x0: float32(r.x0) + w*(cx-bw), y0: float32(r.y0) + h*(cy-bh),
-				x1: float32(r.x0) + w*(cx+bw), y1: float32(r.y0) + h*(cy+bh),
+				Box: inference.Box{
+					X0: float32(r.x0) + w*(cx-bw), Y0: float32(r.y0) + h*(cy-bh),
+					X1: float32(r.x0) + w*(cx+bw), Y1: float32(r.y0) + h*(cy+bh),
+				},
 				score: 1 / (1 + exp(-logit)), class: class, look: number,
 			})
 		}

@@ -30,9 +30,9 @@ func openBundle(tb testing.TB) *bundle.Bundle {
 	return b
 }
 
-func openDetector(tb testing.TB) *Detector {
+func testDetector(tb testing.TB) *detector {
 	tb.Helper()
-	d, err := OpenDetector(openBundle(tb), filepath.Join(bin, "runtime"))
+	d, err := openDetector(openBundle(tb), filepath.Join(bin, "runtime"))
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, d.Close()) })
 	return d
@@ -63,7 +63,7 @@ func frameOf(p image.Image) inference.Frame {
 
 // TestNetwork: every number of the converted network is that of the original runtime, within 2e-4.
 func TestNetwork(t *testing.T) {
-	d := openDetector(t)
+	d := testDetector(t)
 	for name, r := range map[string]rect{"astronaut": {0, 0, 300, 300}, "chelsea": {75, 0, 375, 300}} {
 		l, err := d.take()
 		require.NoError(t, err)
@@ -95,7 +95,7 @@ func TestNetwork(t *testing.T) {
 
 // TestDetect: from pictures to boxes, within 1e-3 of another implementation, also from several goroutines.
 func TestDetect(t *testing.T) {
-	d := openDetector(t)
+	d := testDetector(t)
 	content, err := os.ReadFile("testdata/boxes.json")
 	require.NoError(t, err)
 	var golden map[string][]Box
@@ -106,7 +106,7 @@ func TestDetect(t *testing.T) {
 		f := picture(t, "testdata/"+name+".png")
 		for how, parts := range map[string]bool{" whole": false, " parts": true} {
 			wg.Go(func() {
-				boxes, err := d.Detect(f, parts)
+				boxes, err := d.detect(f, parts, nil)
 				if err != nil || len(boxes) != len(golden[name+how]) {
 					t.Errorf("%s: expected %d boxes, got %v, %v", name+how, len(golden[name+how]), boxes, err)
 					return
@@ -134,24 +134,24 @@ func TestDetect(t *testing.T) {
 }
 
 func TestDetectRefuses(t *testing.T) {
-	d := openDetector(t)
-	_, err := d.Detect(inference.Frame{Width: 2, Height: 2, Pix: make([]byte, 11)}, false)
+	d := testDetector(t)
+	_, err := d.detect(inference.Frame{Width: 2, Height: 2, Pix: make([]byte, 11)}, false, nil)
 	require.EqualError(t, err, "detect: a picture of 2x2 pixels must have 12 bytes, has 11")
-	_, err = d.Detect(inference.Frame{Width: 1, Height: 1, Pix: make([]byte, 3)}, true)
+	_, err = d.detect(inference.Frame{Width: 1, Height: 1, Pix: make([]byte, 3)}, true, nil)
 	require.NoError(t, err)
-	_, err = OpenDetector(&bundle.Bundle{Dir: t.TempDir(), Manifest: bundle.Manifest{Detector: bundle.Detector{File: "none"}}},
+	_, err = openDetector(&bundle.Bundle{Dir: t.TempDir(), Manifest: bundle.Manifest{Detector: bundle.Detector{File: "none"}}},
 		filepath.Join(bin, "runtime"))
 	require.ErrorContains(t, err, "open the detector: load ")
 }
 
 // TestJoin: boxes of one thing become one; a piece of another look lies in its whole; a box at the inner edge of a part is cut.
 func TestJoin(t *testing.T) {
-	person := candidate{x0: 10, y0: 10, x1: 50, y1: 110, score: 0.9, class: 1}
+	person := candidate{Box: inference.Box{X0: 10, Y0: 10, X1: 50, Y1: 110}, score: 0.9, class: 1}
 	again, piece, truck := person, person, person
-	again.x0, again.score, again.look = 12, 0.8, 1
-	piece.y1, piece.score, piece.look = 40, 0.7, 2
+	again.X0, again.score, again.look = 12, 0.8, 1
+	piece.Y1, piece.score, piece.look = 40, 0.7, 2
 	truck.class, truck.score = 2, 0.6
-	other := candidate{x0: 60, y0: 10, x1: 90, y1: 110, score: 0.5, class: 1}
+	other := candidate{Box: inference.Box{X0: 60, Y0: 10, X1: 90, Y1: 110}, score: 0.5, class: 1}
 	require.Equal(t, []candidate{person, other}, join([]candidate{other, truck, piece, again, person}))
 	piece.look = 0 // in one look these are two
 	require.Len(t, join([]candidate{person, piece}), 2)
@@ -160,19 +160,19 @@ func TestJoin(t *testing.T) {
 	parts := halves(f)
 	require.Equal(t, []rect{{0, 0, 60, 50}, {40, 0, 100, 50}}, parts)
 	require.Equal(t, []rect{{0, 0, 50, 60}, {0, 40, 50, 100}}, halves(inference.Frame{Width: 50, Height: 100}))
-	require.True(t, cut(&candidate{x0: 30, x1: 59.5, y1: 50}, f, parts[0]))
-	require.False(t, cut(&candidate{x0: 0, x1: 58, y1: 50}, f, parts[0]))
-	require.True(t, cut(&candidate{x0: 41, x1: 100, y1: 50}, f, parts[1]))
+	require.True(t, cut(inference.Box{X0: 30, X1: 59.5, Y1: 50}, f, parts[0]))
+	require.False(t, cut(inference.Box{X0: 0, X1: 58, Y1: 50}, f, parts[0]))
+	require.True(t, cut(inference.Box{X0: 41, X1: 100, Y1: 50}, f, parts[1]))
 }
 
 func BenchmarkDetect(b *testing.B) {
-	d := openDetector(b)
+	d := testDetector(b)
 	f := picture(b, "testdata/chelsea.png")
 	for name, parts := range map[string]bool{"whole": false, "parts": true} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				_, err := d.Detect(f, parts)
+				_, err := d.detect(f, parts, nil)
 				require.NoError(b, err)
 			}
 		})
@@ -223,9 +223,9 @@ func TestStill(t *testing.T) {
 
 // TestStillNeedsAgreement: what one look finds and the next one does not is not kept; doubtful boxes do not count.
 func TestStillNeedsAgreement(t *testing.T) {
-	person := candidate{x1: 10, y1: 20, score: 0.9, class: 1}
+	person := candidate{Box: inference.Box{X1: 10, Y1: 20}, score: 0.9, class: 1}
 	doubt, moved, dog := person, person, person
-	doubt.score, moved.x0, moved.x1, dog.class = 0.4, 8, 18, 18
+	doubt.score, moved.X0, moved.X1, dog.class = 0.4, 8, 18, 18
 	var seen partSeen
 	for _, tt := range []struct {
 		found []candidate

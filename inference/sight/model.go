@@ -27,7 +27,7 @@ type Options struct {
 // networks find things and text in pictures. Safe for concurrent use.
 type networks struct {
 	detect func(f inference.Frame, parts bool, seen *[3]partSeen) ([]Box, error)
-	text   TextReader // nil without
+	text   textReader // nil without
 	close  func() error
 }
 
@@ -42,20 +42,20 @@ type Model struct {
 
 var (
 	_ inference.Model   = (*Model)(nil)
-	_ inference.Session = (*Session)(nil)
-	_ inference.Seer    = (*Session)(nil)
-	_ inference.Judge   = (*Session)(nil)
+	_ inference.Session = (*session)(nil)
+	_ inference.Seer    = (*session)(nil)
+	_ inference.Judge   = (*session)(nil)
 )
 
 // Open loads the networks of a bundle. ctx ends it between two networks.
 func Open(ctx context.Context, b *bundle.Bundle, o Options) (*Model, error) {
-	detector, err := OpenDetector(b, o.Runtime)
+	detector, err := openDetector(b, o.Runtime)
 	if err != nil {
 		return nil, err
 	}
-	nets := networks{detect: detector.detectAgain, close: detector.Close}
+	nets := networks{detect: detector.detect, close: detector.Close}
 	if o.Config.Text {
-		reader, err := OpenReader(ctx, b, o.Runtime)
+		reader, err := openReader(ctx, b, o.Runtime)
 		if err != nil {
 			return nil, errors.Join(err, detector.Close())
 		}

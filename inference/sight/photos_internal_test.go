@@ -92,8 +92,8 @@ func shrunk(p image.Image, side int) image.Image {
 func (w labelled) over(b Box) float32 {
 	const slack = 0.01
 	_, overlap := shared(
-		&candidate{x0: w.Box[0] - slack, y0: w.Box[1] - slack, x1: w.Box[2] + slack, y1: w.Box[3] + slack},
-		&candidate{x0: b.X0 - slack, y0: b.Y0 - slack, x1: b.X1 + slack, y1: b.Y1 + slack})
+		inference.Box{X0: w.Box[0] - slack, Y0: w.Box[1] - slack, X1: w.Box[2] + slack, Y1: w.Box[3] + slack},
+		inference.Box{X0: b.X0 - slack, Y0: b.Y0 - slack, X1: b.X1 + slack, Y1: b.Y1 + slack})
 	return overlap
 }
 
@@ -122,12 +122,12 @@ func (p photo) judge(b Box, group string, taken map[int]bool) (found int, counts
 // TestPhotos: people, vehicles, animals and bicycles in 72 photos, whose boxes were drawn by eye, at 448 pixels with parts. A box is right if
 // it shares two fifths with a thing of its group that no better box has. A second box of a thing is wrong.
 func TestPhotos(t *testing.T) {
-	d := openDetector(t)
+	d := testDetector(t)
 	type counts struct{ things, found, hard, hardFound, boxes, right int }
 	groups := map[string]*counts{"person": {}, "vehicle": {}, "animal": {}, "bicycle": {}}
 	var all counts
 	photos(t, func(p photo, f inference.Frame) {
-		boxes, err := d.Detect(f, true)
+		boxes, err := d.detect(f, true, nil)
 		require.NoError(t, err)
 		taken := map[int]bool{}
 		for _, b := range boxes {

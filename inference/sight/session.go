@@ -15,8 +15,8 @@ import (
 // sentenceTokens is a model's number of tokens for the longest sentence.
 const sentenceTokens = 24
 
-// Session is one room's conversation. Observe and Generate may run at the same time.
-type Session struct {
+// session is one room's conversation. Observe and Generate may run at the same time.
+type session struct {
 	model *Model
 	pump  *pump
 
@@ -30,15 +30,15 @@ type Session struct {
 	looked   time.Duration // the last look
 	forgot   time.Duration // the last picture before Forget
 	watcher  *Watcher
-	board    *Board      // of the pump's goroutine
+	board    *board      // of the pump's goroutine
 	seen     [3]partSeen // the same
 	light    int         // 1 if the view became brighter since the last look, -1 if darker
 	watched  func(inference.Sight)
 }
 
-func newSession(m *Model, random *rand.Rand) *Session {
-	s := &Session{
-		model: m, camera: scene.NewAnalyzer(), watcher: NewWatcher(random), board: NewBoard(),
+func newSession(m *Model, random *rand.Rand) *session {
+	s := &session{
+		model: m, camera: scene.NewAnalyzer(), watcher: NewWatcher(random), board: newBoard(),
 		measured: never, cutAt: never, panAt: never, looked: never, forgot: never,
 	}
 	s.pump = newPump(m.slots, m.cfg.every(), s.look)
@@ -46,7 +46,7 @@ func newSession(m *Model, random *rand.Rand) *Session {
 }
 
 // Observe measures the camera's movement and passes the picture on to the next look.
-func (s *Session) Observe(f inference.Frame) {
+func (s *session) Observe(f inference.Frame) {
 	s.mu.Lock()
 	s.observed = true
 	s.measure(f)
@@ -55,7 +55,7 @@ func (s *Session) Observe(f inference.Frame) {
 }
 
 // measure notes cuts, pans and other sources.
-func (s *Session) measure(f inference.Frame) {
+func (s *session) measure(f inference.Frame) {
 	switch {
 	case f.Epoch != s.epoch:
 		s.epoch, s.cutAt, s.panAt, s.looked, s.forgot, s.light = f.Epoch, never, never, never, never, 0
@@ -83,7 +83,7 @@ func (s *Session) measure(f inference.Frame) {
 }
 
 // look finds things and text in a picture, in the goroutine of the pump.
-func (s *Session) look(f inference.Frame, e effort) error {
+func (s *session) look(f inference.Frame, e effort) error {
 	s.mu.Lock()
 	since := func(at time.Duration) bool { return at > s.looked && at <= f.PTS }
 	l := Look{PTS: f.PTS, Frame: &f, Cut: since(s.cutAt), Pan: since(s.panAt), Light: s.light}
@@ -110,7 +110,7 @@ func (s *Session) look(f inference.Frame, e effort) error {
 }
 
 // push follows what a look found, unless another source came meanwhile.
-func (s *Session) push(l Look) {
+func (s *session) push(l Look) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l.Frame.Epoch != s.epoch || l.PTS <= max(s.looked, s.forgot) {
@@ -125,7 +125,7 @@ func (s *Session) push(l Look) {
 
 // Generate tells the facts since the last answer in one to three sentences, or answers inference.Silence. It looks at the frames of the
 // prompt that Observe has not received.
-func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
+func (s *session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		whole, err := s.answer(ctx, p)
 		if err != nil {
@@ -149,7 +149,7 @@ func (s *Session) Generate(ctx context.Context, p inference.Prompt) iter.Seq2[in
 }
 
 // answer returns the whole answer to a prompt in one chunk.
-func (s *Session) answer(ctx context.Context, p inference.Prompt) (inference.Chunk, error) {
+func (s *session) answer(ctx context.Context, p inference.Prompt) (inference.Chunk, error) {
 	if err := ctx.Err(); err != nil {
 		return inference.Chunk{}, err
 	}
@@ -177,7 +177,7 @@ func (s *Session) answer(ctx context.Context, p inference.Prompt) (inference.Chu
 }
 
 // Judge implements inference.Judge, by facts or by what package scene measures.
-func (s *Session) Judge(rules []string, regions []inference.Region) (inference.Judgement, bool) {
+func (s *session) Judge(rules []string, regions []inference.Region) (inference.Judgement, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.watcher.SetRegions(regions)
@@ -195,27 +195,27 @@ func (s *Session) Judge(rules []string, regions []inference.Region) (inference.J
 }
 
 // Sight implements inference.Seer.
-func (s *Session) Sight() (inference.Sight, bool) {
+func (s *session) Sight() (inference.Sight, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.sightLocked(), s.looked != never
 }
 
-func (s *Session) sightLocked() inference.Sight {
+func (s *session) sightLocked() inference.Sight {
 	seen := s.watcher.Sight()
 	seen.Epoch = s.epoch
 	return seen
 }
 
 // Watch implements inference.Seer.
-func (s *Session) Watch(f func(inference.Sight)) {
+func (s *session) Watch(f func(inference.Sight)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.watched = f
 }
 
 // Forget implements inference.Seer.
-func (s *Session) Forget() {
+func (s *session) Forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.watcher.Reset()
@@ -223,14 +223,14 @@ func (s *Session) Forget() {
 }
 
 // Close ends the looks and waits for the last one.
-func (s *Session) Close() error {
+func (s *session) Close() error {
 	s.pump.close()
 	return nil
 }
 
 // catchUp looks at all pictures of a prompt if Observe never received one. Otherwise the last look is recent: the newest picture is
 // passed on to the next one.
-func (s *Session) catchUp(ctx context.Context, frames []inference.Frame) error {
+func (s *session) catchUp(ctx context.Context, frames []inference.Frame) error {
 	s.mu.Lock()
 	observed := s.observed
 	if newest := frames[len(frames)-1]; observed && newest.Epoch == s.epoch {

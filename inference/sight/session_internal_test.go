@@ -42,12 +42,12 @@ func (n *scripted) detect(f inference.Frame, parts bool, seen *[3]partSeen) ([]B
 	return n.finds(f), nil
 }
 
-func (n *scripted) session(t *testing.T) *Session {
+func (n *scripted) session(t *testing.T) *session {
 	t.Helper()
 	m := newModel(networks{detect: n.detect, close: func() error { return nil }}, Options{Config: DefaultConfig(), Seed: 1})
 	s, err := m.NewSession()
 	require.NoError(t, err)
-	session, ok := s.(*Session)
+	session, ok := s.(*session)
 	require.True(t, ok)
 	return session
 }

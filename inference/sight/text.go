@@ -29,30 +29,21 @@ const (
 	signedGain = 2. / 255 // of a byte to -1 to 1
 )
 
-// Rect is a part of a picture. Coordinates are shares of the picture, as those of a Box.
-type Rect struct {
-	X0 float32 `json:"x0"`
-	Y0 float32 `json:"y0"`
-	X1 float32 `json:"x1"`
-	Y1 float32 `json:"y1"`
-}
-
-// pixels returns the part in pixels, at most the picture.
-func (r Rect) pixels(f inference.Frame) rect {
+// pixels returns a part of a picture in pixels, at most the picture.
+func pixels(b inference.Box, f inference.Frame) rect {
 	at := func(share float32, side int) int { return max(0, min(side, int(share*float32(side)))) }
-	return rect{at(r.X0, f.Width), at(r.Y0, f.Height), min(f.Width, at(r.X1, f.Width)+1), min(f.Height, at(r.Y1, f.Height)+1)}
+	return rect{at(b.X0, f.Width), at(b.Y0, f.Height), min(f.Width, at(b.X1, f.Width)+1), min(f.Height, at(b.Y1, f.Height)+1)}
 }
 
-// Reading is what a line reads; the Text is empty if it cannot be read.
-type Reading struct {
-	Text  string
-	Score float32 // 0 to 1
-	// Sure is set if the score is that of a reading that counts.
-	Sure bool
+// reading is what a line reads; the text is empty if it cannot be read.
+type reading struct {
+	text  string
+	score float32 // 0 to 1
+	sure  bool    // the score is that of a reading that counts
 }
 
-// Reader finds lines of text in pictures and reads them. Safe for concurrent use; each run uses one thread.
-type Reader struct {
+// reader finds lines of text in pictures and reads them. Safe for concurrent use; each run uses one thread.
+type reader struct {
 	finder, reader *ort.Network
 	find           bundle.Finder
 	read           bundle.Reader
@@ -60,9 +51,9 @@ type Reader struct {
 	scalers        sync.Pool
 }
 
-// OpenReader loads the finder and the reader of a bundle, as OpenDetector. ctx ends it before a network.
-func OpenReader(ctx context.Context, b *bundle.Bundle, library string) (*Reader, error) {
-	r := &Reader{
+// openReader loads the finder and the reader of a bundle, as openDetector. ctx ends it before a network.
+func openReader(ctx context.Context, b *bundle.Bundle, library string) (*reader, error) {
+	r := &reader{
 		find: b.Manifest.Finder, read: b.Manifest.Reader, signs: map[rune]int{}, scalers: sync.Pool{New: func() any { return &scaler{} }},
 	}
 	for _, sign := range []rune{' ', '-', ':'} {
@@ -86,7 +77,7 @@ func OpenReader(ctx context.Context, b *bundle.Bundle, library string) (*Reader,
 }
 
 // Close frees the networks when neither Find nor Read runs.
-func (r *Reader) Close() error { return errors.Join(r.finder.Close(), r.reader.Close()) }
+func (r *reader) Close() error { return errors.Join(r.finder.Close(), r.reader.Close()) }
 
 // output is an output of a network: its name, its shape, and what takes its numbers.
 type output struct {
@@ -96,7 +87,7 @@ type output struct {
 }
 
 // run runs a network on a part of a picture, scaled to size.
-func (r *Reader) run(n *ort.Network, f inference.Frame, part rect, size vision.Size, o output) error {
+func (r *reader) run(n *ort.Network, f inference.Frame, part rect, size vision.Size, o output) error {
 	c, err := n.NewCall()
 	if err != nil {
 		return err
@@ -121,14 +112,14 @@ func (r *Reader) run(n *ort.Network, f inference.Frame, part rect, size vision.S
 }
 
 // Find returns the lines of text in a picture.
-func (r *Reader) Find(f inference.Frame) ([]Rect, error) {
+func (r *reader) Find(f inference.Frame) ([]inference.Box, error) {
 	if err := checkFrame(f); err != nil {
 		return nil, fmt.Errorf("find text: %w", err)
 	}
 	scale := min(1, findSide/float64(max(f.Width, f.Height)))
 	side := func(n int) int { return max(findStep, int(math.RoundToEven(float64(n)*scale/findStep))*findStep) }
 	size := vision.Size{W: side(f.Width), H: side(f.Height)}
-	var found []Rect
+	var found []inference.Box
 	use := func(p []float32) {
 		cores := slices.DeleteFunc(regions(p, size.W, r.find.Least), func(g region) bool {
 			return min(g.x1-g.x0, g.y1-g.y0) < leastLine || g.pixels < leastArea || g.sum/float32(g.pixels) < r.find.Sure
@@ -137,9 +128,9 @@ func (r *Reader) Find(f inference.Frame) ([]Rect, error) {
 			w, h := g.x1-g.x0, g.y1-g.y0
 			// The network marks the core of a line; this is its outline.
 			d := float32(w*h) * r.find.Grow / float32(2*(w+h))
-			found = append(found, Rect{
-				max(0, (float32(g.x0)-d)/float32(size.W)), max(0, (float32(g.y0)-d)/float32(size.H)),
-				min(1, (float32(g.x1)+d)/float32(size.W)), min(1, (float32(g.y1)+d)/float32(size.H)),
+			found = append(found, inference.Box{
+				X0: max(0, (float32(g.x0)-d)/float32(size.W)), Y0: max(0, (float32(g.y0)-d)/float32(size.H)),
+				X1: min(1, (float32(g.x1)+d)/float32(size.W)), Y1: min(1, (float32(g.y1)+d)/float32(size.H)),
 			})
 		}
 	}
@@ -173,13 +164,13 @@ next:
 }
 
 // Read reads lines of a picture.
-func (r *Reader) Read(f inference.Frame, lines []Rect) ([]Reading, error) {
+func (r *reader) Read(f inference.Frame, lines []inference.Box) ([]reading, error) {
 	if err := checkFrame(f); err != nil {
 		return nil, fmt.Errorf("read text: %w", err)
 	}
-	readings := make([]Reading, len(lines))
+	readings := make([]reading, len(lines))
 	for i, line := range lines {
-		part := line.pixels(f)
+		part := pixels(line, f)
 		w, h := part.x1-part.x0, part.y1-part.y0
 		if min(w, h) < leastCrop {
 			continue
@@ -197,7 +188,7 @@ func (r *Reader) Read(f inference.Frame, lines []Rect) ([]Reading, error) {
 }
 
 // decode takes the likeliest character of each step, without repetitions and steps without one, and faint signs.
-func (r *Reader) decode(p []float32) Reading {
+func (r *reader) decode(p []float32) reading {
 	n := len(r.read.Characters)
 	likeliest := make([]int, len(p)/n)
 	for step := range likeliest {
@@ -224,15 +215,15 @@ func (r *Reader) decode(p []float32) Reading {
 		last = best
 	}
 	if count == 0 {
-		return Reading{}
+		return reading{}
 	}
 	score := sum / float32(count)
-	return Reading{Text: lastZero(strings.TrimSpace(text.String())), Score: score, Sure: score >= r.read.Least}
+	return reading{lastZero(strings.TrimSpace(text.String())), score, score >= r.read.Least}
 }
 
 // faint returns a thin sign in a step that the network takes for none, as the characters beside it are likelier: a space, and a dash or a
 // colon between two digits.
-func (r *Reader) faint(scores []float32, before string, after []int) int {
+func (r *reader) faint(scores []float32, before string, after []int) int {
 	if scores[r.signs[' ']] >= faintSpace {
 		return r.signs[' ']
 	}

@@ -15,9 +15,9 @@ import (
 	bundle "touchline/models/sight"
 )
 
-func openReader(tb testing.TB, b *bundle.Bundle) *Reader {
+func testReader(tb testing.TB, b *bundle.Bundle) *reader {
 	tb.Helper()
-	r, err := OpenReader(tb.Context(), b, filepath.Join(bin, "runtime"))
+	r, err := openReader(tb.Context(), b, filepath.Join(bin, "runtime"))
 	require.NoError(tb, err)
 	tb.Cleanup(func() { require.NoError(tb, r.Close()) })
 	return r
@@ -33,7 +33,7 @@ type drawn struct {
 }
 
 // read returns the lines within the board, from left to right, and their least score.
-func (d drawn) read(tb testing.TB, r *Reader, folder string) (text string, score float32) {
+func (d drawn) read(tb testing.TB, r *reader, folder string) (text string, score float32) {
 	tb.Helper()
 	file, err := os.Open(filepath.Join(folder, d.File))
 	require.NoError(tb, err)
@@ -43,17 +43,17 @@ func (d drawn) read(tb testing.TB, r *Reader, folder string) (text string, score
 	f := frameOf(decoded)
 	found, err := r.Find(f)
 	require.NoError(tb, err)
-	found = slices.DeleteFunc(found, func(l Rect) bool {
+	found = slices.DeleteFunc(found, func(l inference.Box) bool {
 		x, y := (l.X0+l.X1)/2, (l.Y0+l.Y1)/2
 		return x < d.Box[0] || x > d.Box[2] || y < d.Box[1] || y > d.Box[3]
 	})
-	slices.SortFunc(found, func(a, b Rect) int { return int(1e4 * (a.X0 - b.X0)) })
+	slices.SortFunc(found, func(a, b inference.Box) int { return int(1e4 * (a.X0 - b.X0)) })
 	readings, err := r.Read(f, found)
 	require.NoError(tb, err)
 	score = 1
 	for _, l := range readings {
-		text += l.Text
-		score = min(score, l.Score)
+		text += l.text
+		score = min(score, l.score)
 	}
 	return strings.ReplaceAll(text, " ", ""), score
 }
@@ -69,7 +69,7 @@ func TestDrawnBoards(t *testing.T) {
 	var boards []drawn
 	require.NoError(t, json.Unmarshal(content, &boards))
 	b := openBundle(t)
-	r := openReader(t, b)
+	r := testReader(t, b)
 	all, right, wrong, kinds := map[int]int{}, map[int]int{}, map[int]int{}, map[string][2]int{}
 	for _, d := range boards {
 		text, score := d.read(t, r, folder)
@@ -98,7 +98,7 @@ func TestDrawnBoards(t *testing.T) {
 // TestFaintSigns: a dash or colon between two digits and a space count at a low probability, and a single O behind capitals is a digit.
 func TestFaintSigns(t *testing.T) {
 	characters := []string{"", " ", "-", ":", "1", "4", "A", "O", "o"}
-	r := &Reader{read: bundle.Reader{Characters: characters, Least: 0.75}, signs: map[rune]int{' ': 1, '-': 2, ':': 3}}
+	r := &reader{read: bundle.Reader{Characters: characters, Least: 0.75}, signs: map[rune]int{' ': 1, '-': 2, ':': 3}}
 	for _, tt := range []struct {
 		steps  string // the likeliest character; a sign that is fainter than none in upper case
 		faint  float32
@@ -130,22 +130,22 @@ func TestFaintSigns(t *testing.T) {
 			p = append(p, scores...)
 		}
 		got := r.decode(p)
-		require.Equal(t, tt.want, got.Text, tt.steps)
-		require.Equal(t, tt.counts, got.Sure, tt.steps)
+		require.Equal(t, tt.want, got.text, tt.steps)
+		require.Equal(t, tt.counts, got.sure, tt.steps)
 	}
 }
 
 // TestReaderRefuses: pictures of a wrong size are refused; lines too small to read have no text.
 func TestReaderRefuses(t *testing.T) {
-	r := openReader(t, openBundle(t))
+	r := testReader(t, openBundle(t))
 	_, err := r.Find(inference.Frame{Width: 1})
 	require.EqualError(t, err, "find text: a picture of 1x0 pixels must have 0 bytes, has 0")
 	f := inference.Frame{Width: 40, Height: 20, Pix: make([]byte, 40*20*3)}
 	_, err = r.Read(inference.Frame{}, nil)
 	require.ErrorContains(t, err, "read text: a picture of 0x0 pixels")
-	readings, err := r.Read(f, []Rect{{0.5, 0.5, 0.6, 0.6}, {-1, -1, 2, 2}})
+	readings, err := r.Read(f, []inference.Box{{X0: 0.5, Y0: 0.5, X1: 0.6, Y1: 0.6}, {X0: -1, Y0: -1, X1: 2, Y1: 2}})
 	require.NoError(t, err)
-	require.Equal(t, []Reading{{}, {}}, readings)
+	require.Equal(t, []reading{{}, {}}, readings)
 	found, err := r.Find(f)
 	require.NoError(t, err)
 	require.Empty(t, found)

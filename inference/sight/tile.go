@@ -30,10 +30,10 @@ func halves(f inference.Frame) []rect {
 }
 
 // cut reports whether an inner edge of a part cuts a box, which is then seen whole elsewhere.
-func cut(c *candidate, f inference.Frame, r rect) bool {
+func cut(b inference.Box, f inference.Frame, r rect) bool {
 	mx, my := edgeShare*float32(r.x1-r.x0), edgeShare*float32(r.y1-r.y0)
-	return r.x0 > 0 && c.x0 < float32(r.x0)+mx || r.x1 < f.Width && c.x1 > float32(r.x1)-mx ||
-		r.y0 > 0 && c.y0 < float32(r.y0)+my || r.y1 < f.Height && c.y1 > float32(r.y1)-my
+	return r.x0 > 0 && b.X0 < float32(r.x0)+mx || r.x1 < f.Width && b.X1 > float32(r.x1)-mx ||
+		r.y0 > 0 && b.Y0 < float32(r.y0)+my || r.y1 < f.Height && b.Y1 > float32(r.y1)-my
 }
 
 // join removes the boxes that show a thing again: by their overlap, and pieces that another look found inside a whole.
@@ -44,10 +44,10 @@ next:
 	for _, c := range found {
 		for i := range kept {
 			k := &kept[i]
-			both, overlap := shared(&c, k)
+			both, overlap := shared(c.Box, k.Box)
 			switch {
 			case overlap > sameAcross, c.class == k.class && overlap > sameThing,
-				c.class == k.class && c.look != k.look && both > insideIt*min(c.area(), k.area()):
+				c.class == k.class && c.look != k.look && both > insideIt*min(size(c.Box), size(k.Box)):
 				continue next
 			}
 		}

@@ -19,9 +19,17 @@ type Look struct {
 	// Light is 1 if the picture became clearly brighter since the last look, -1 if darker.
 	Light int
 	// Lines are the changes of text since the last look, Texts all that can be read now without the Clock.
-	Lines []BoardChange
+	Lines []TextChange
 	Texts []string
 	Clock string
+}
+
+// TextChange is a line whose reading was confirmed for the first time, or changed. Clocks are left out of its texts.
+type TextChange struct {
+	PTS      time.Duration
+	Old, New string
+	// Score is set if both texts have a score and it rose by one to three.
+	Score bool
 }
 
 // Watcher follows what looks show, and tells what happened. Not safe for concurrent use.
