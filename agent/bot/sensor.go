@@ -79,7 +79,7 @@ func (b *Bot) acceptsRule(r alert.RuleText) (facts bool, err error) {
 		return false, nil
 	}
 	if err = b.engine.noSensor(); err == nil {
-		err = sight.CheckRule(r.When, zones)
+		err = sight.Capabilities().CheckRule(r.When, zones)
 	}
 	if r.By == alert.ByFacts {
 		return true, err

@@ -25,6 +25,7 @@ import (
 	"touchline/agent/settings"
 	"touchline/inference"
 	"touchline/inference/sight"
+	"touchline/inference/sight/facts"
 )
 
 // recordedEyes are engine sight with what its detector found in a clip of 80 s, whose looks take no time.
@@ -34,7 +35,7 @@ type recordedEyes struct {
 
 	mu      sync.Mutex
 	looks   []recordedLook
-	watcher *sight.Watcher
+	watcher *facts.Watcher
 	began   time.Time     // of the clip
 	first   time.Duration // PTS of the picture then
 	epoch   uint32
@@ -43,19 +44,19 @@ type recordedEyes struct {
 
 type recordedLook struct {
 	T     int // ms
-	Boxes []sight.Box
+	Boxes []facts.Box
 }
 
 func newRecordedEyes(t *testing.T, clip string) *recordedEyes {
 	t.Helper()
-	f, err := os.Open("../../inference/sight/testdata/looks/" + clip + ".json.gz")
+	f, err := os.Open("../../inference/sight/facts/testdata/looks/" + clip + ".json.gz")
 	require.NoError(t, err)
 	defer f.Close()
 	z, err := gzip.NewReader(f)
 	require.NoError(t, err)
 	var r struct{ Looks []recordedLook }
 	require.NoError(t, json.NewDecoder(z).Decode(&r))
-	e := &recordedEyes{looks: r.Looks, watcher: sight.NewWatcher(rand.New(rand.NewPCG(1, 1)))}
+	e := &recordedEyes{looks: r.Looks, watcher: facts.NewWatcher(rand.New(rand.NewPCG(1, 1)))}
 	e.open.Store(true)
 	return e
 }
@@ -68,7 +69,7 @@ func (e *recordedEyes) Observe(f inference.Frame) {
 	}
 	e.epoch = f.Epoch
 	for len(e.looks) > 0 && time.Since(e.began) >= time.Duration(e.looks[0].T)*time.Millisecond {
-		e.watcher.Push(sight.Look{PTS: time.Duration(e.looks[0].T) * time.Millisecond, Boxes: e.looks[0].Boxes})
+		e.watcher.Push(facts.Look{PTS: time.Duration(e.looks[0].T) * time.Millisecond, Boxes: e.looks[0].Boxes})
 		e.looks = e.looks[1:]
 		e.watched(e.watcher.Sight())
 	}
@@ -78,7 +79,7 @@ func (e *recordedEyes) Observe(f inference.Frame) {
 func (e *recordedEyes) Generate(context.Context, inference.Prompt) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		e.mu.Lock()
-		told := e.watcher.Tell(sight.TellOptions{})
+		told := e.watcher.Tell(facts.TellOptions{})
 		if told.Text != "" {
 			e.told = append(e.told, event{time.Now(), told.Newest})
 		}

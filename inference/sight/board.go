@@ -11,6 +11,7 @@ import (
 
 	"touchline/inference"
 	"touchline/inference/internal/vision"
+	"touchline/inference/sight/facts"
 )
 
 const (
@@ -93,7 +94,7 @@ func (b *board) Texts() []string {
 func (b *board) Clock() (string, time.Duration) { return b.clock, b.clockAt }
 
 // Look takes a picture and returns the changes that it confirms.
-func (b *board) Look(f inference.Frame, t textReader) ([]TextChange, error) {
+func (b *board) Look(f inference.Frame, t textReader) ([]facts.TextChange, error) {
 	if b.soon > 0 || f.PTS-b.searched >= findEvery || f.PTS < b.searched {
 		found, err := t.Find(f)
 		if err != nil {
@@ -112,7 +113,7 @@ func (b *board) Look(f inference.Frame, t textReader) ([]TextChange, error) {
 	if len(readings) != len(stale) {
 		return nil, fmt.Errorf("read text: expected %d readings, got %d", len(stale), len(readings))
 	}
-	var changes []TextChange
+	var changes []facts.TextChange
 	for i, l := range stale {
 		if c, ok := b.hear(l, f.PTS, readings[i]); ok {
 			changes = append(changes, c)
@@ -241,11 +242,11 @@ var (
 
 // hear takes a reading of a line. A text counts when two in a row agree; clocks do not count as a part of it. A score that is lost, or
 // does not rise by one to three, may be misread and needs twice as many.
-func (b *board) hear(l *boardLine, now time.Duration, r reading) (TextChange, bool) {
+func (b *board) hear(l *boardLine, now time.Duration, r reading) (facts.TextChange, bool) {
 	l.failed++
 	if !r.sure || r.text == "" {
 		l.same = 0
-		return TextChange{}, false
+		return facts.TextChange{}, false
 	}
 	text := r.text
 	if at := clockText.FindStringSubmatchIndex(text); at != nil {
@@ -273,9 +274,9 @@ func (b *board) hear(l *boardLine, now time.Duration, r reading) (TextChange, bo
 		l.failed = 0
 	}
 	if text == "" || text == l.text || l.same < l.need {
-		return TextChange{}, false
+		return facts.TextChange{}, false
 	}
-	c := TextChange{PTS: now, Old: l.text, New: text, Score: goal}
+	c := facts.TextChange{PTS: now, Old: l.text, New: text, Score: goal}
 	l.text = text
 	return c, true
 }

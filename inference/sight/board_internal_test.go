@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference"
+	"touchline/inference/sight/facts"
 )
 
 // script is a textReader that finds some lines and reads what it is told.
@@ -49,7 +50,7 @@ func newTestBoard(t *testing.T) *testBoard {
 }
 
 // look shows a picture, 0.4 s after the last one; changed pictures differ in their brightness.
-func (b *testBoard) look(text string, changed bool) []TextChange {
+func (b *testBoard) look(text string, changed bool) []facts.TextChange {
 	b.t.Helper()
 	if changed {
 		b.grey += 40
@@ -69,14 +70,14 @@ func (b *testBoard) look(text string, changed bool) []TextChange {
 }
 
 // ticks shows a line whose right half changed.
-func (b *testBoard) ticks(text string) []TextChange {
+func (b *testBoard) ticks(text string) []facts.TextChange {
 	b.t.Helper()
 	b.half += 40
 	return b.look(text, false)
 }
 
 // reads shows a text until it is confirmed and returns the number of looks and the change.
-func (b *testBoard) reads(text string) (int, TextChange) {
+func (b *testBoard) reads(text string) (int, facts.TextChange) {
 	b.t.Helper()
 	for n := 1; n <= 10; n++ {
 		if c := b.look(text, n == 1); len(c) > 0 {
@@ -84,7 +85,7 @@ func (b *testBoard) reads(text string) (int, TextChange) {
 			return n, c[0]
 		}
 	}
-	return 0, TextChange{}
+	return 0, facts.TextChange{}
 }
 
 // TestBoard: a line counts after three finds, a text after two readings, and it is read again only when its pixels change.
@@ -92,7 +93,7 @@ func TestBoard(t *testing.T) {
 	b := newTestBoard(t)
 	n, c := b.reads("ARS 0-0 CHE")
 	require.Equal(t, 4, n) // the third find, and one more reading
-	require.Equal(t, TextChange{PTS: 1200 * time.Millisecond, New: "ARS 0-0 CHE"}, c)
+	require.Equal(t, facts.TextChange{PTS: 1200 * time.Millisecond, New: "ARS 0-0 CHE"}, c)
 	require.Equal(t, []string{"ARS 0-0 CHE"}, b.Texts())
 	reads := b.s.reads
 	for range 10 {

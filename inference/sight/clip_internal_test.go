@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference"
+	"touchline/inference/sight/facts"
 )
 
 // clipFile is a surveillance camera of 768x576 in Debian's package opencv-doc.
@@ -63,7 +64,7 @@ func TestBoardOnClip(t *testing.T) {
 	}, ",")
 	for _, width := range []int{448, 640} {
 		r, b := testReader(t, openBundle(t)), newBoard()
-		var changes []TextChange
+		var changes []facts.TextChange
 		clocks, wrongClocks, reads := 0, 0, &counted{textReader: r}
 		clip(t, width, filters, 400*time.Millisecond, func(f inference.Frame) {
 			c, err := b.Look(f, reads)
@@ -122,7 +123,7 @@ type still struct {
 }
 
 // in returns the people in a box, to a hundredth of the picture.
-func (s still) in(b Box) (inside []int) {
+func (s still) in(b facts.Box) (inside []int) {
 	for i, p := range s.People {
 		if p.X >= b.X0-0.01 && p.X <= b.X1+0.01 && p.Y >= b.Y0-0.01 && p.Y <= b.Y1+0.01 {
 			inside = append(inside, i)

@@ -11,6 +11,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/internal/ort"
 	"touchline/inference/internal/vision"
+	"touchline/inference/sight/facts"
 	bundle "touchline/models/sight"
 )
 
@@ -69,7 +70,7 @@ func (s *partSeen) note(found []candidate) {
 
 // sameSure reports whether two looks found the same, apart from doubtful boxes.
 func sameSure(a, b []candidate) bool {
-	doubtful := func(c candidate) bool { return c.score < sureScore }
+	doubtful := func(c candidate) bool { return c.score < facts.SureScore }
 	a, b = slices.DeleteFunc(slices.Clone(a), doubtful), slices.DeleteFunc(slices.Clone(b), doubtful)
 	return len(a) == len(b) && !slices.ContainsFunc(a, func(c candidate) bool {
 		return !slices.ContainsFunc(b, func(o candidate) bool {
@@ -82,7 +83,7 @@ func sameSure(a, b []candidate) bool {
 // detect returns the things in a picture with a score of 0.3 or more, the best first. With parts it looks at two overlapping halves as
 // well, at three times the cost, and finds things of half the size. What was seen in the parts of the room's last picture stays where they
 // did not change; seen may be nil.
-func (d *detector) detect(f inference.Frame, parts bool, seen *[3]partSeen) ([]Box, error) {
+func (d *detector) detect(f inference.Frame, parts bool, seen *[3]partSeen) ([]facts.Box, error) {
 	if err := checkFrame(f); err != nil {
 		return nil, fmt.Errorf("detect: %w", err)
 	}
@@ -112,10 +113,10 @@ func (d *detector) detect(f inference.Frame, parts bool, seen *[3]partSeen) ([]B
 	if parts {
 		l.found = join(l.found)
 	}
-	boxes := make([]Box, len(l.found))
+	boxes := make([]facts.Box, len(l.found))
 	for i, c := range l.found {
 		w, h := float32(f.Width), float32(f.Height)
-		boxes[i] = Box{Class: d.params.Classes[c.class], Score: c.score, X0: c.X0 / w, Y0: c.Y0 / h, X1: c.X1 / w, Y1: c.Y1 / h}
+		boxes[i] = facts.Box{Class: d.params.Classes[c.class], Score: c.score, X0: c.X0 / w, Y0: c.Y0 / h, X1: c.X1 / w, Y1: c.Y1 / h}
 	}
 	return boxes, nil
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference"
+	"touchline/inference/sight/facts"
 	bundle "touchline/models/sight"
 )
 
@@ -98,7 +99,7 @@ func TestDetect(t *testing.T) {
 	d := testDetector(t)
 	content, err := os.ReadFile("testdata/boxes.json")
 	require.NoError(t, err)
-	var golden map[string][]Box
+	var golden map[string][]facts.Box
 	require.NoError(t, json.Unmarshal(content, &golden))
 	var wg sync.WaitGroup
 	defer wg.Wait()

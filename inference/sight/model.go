@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"touchline/inference"
+	"touchline/inference/sight/facts"
 	bundle "touchline/models/sight"
 )
 
@@ -26,7 +27,7 @@ type Options struct {
 
 // networks find things and text in pictures. Safe for concurrent use.
 type networks struct {
-	detect func(f inference.Frame, parts bool, seen *[3]partSeen) ([]Box, error)
+	detect func(f inference.Frame, parts bool, seen *[3]partSeen) ([]facts.Box, error)
 	text   textReader // nil without
 	close  func() error
 }
@@ -88,7 +89,7 @@ func (*Model) Capabilities() inference.Capabilities { return Capabilities() }
 // Capabilities returns the capabilities of the engine, which need no networks.
 func Capabilities() inference.Capabilities {
 	return inference.Capabilities{
-		Instructions: true, Languages: Languages(), CheckRule: CheckRule, RuleNames: RuleNames(), Facts: true,
+		Instructions: true, Languages: facts.Languages(), CheckRule: facts.CheckRule, RuleNames: facts.RuleNames(), Facts: true,
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/image/draw"
 
 	"touchline/inference"
+	"touchline/inference/sight/facts"
 )
 
 // photo is a photo of testdata/photos.json.
@@ -89,7 +90,7 @@ func shrunk(p image.Image, side int) image.Image {
 }
 
 // over returns the area that a box and one drawn by eye share, divided by that of either, to a hundredth of the picture.
-func (w labelled) over(b Box) float32 {
+func (w labelled) over(b facts.Box) float32 {
 	const slack = 0.01
 	_, overlap := shared(
 		inference.Box{X0: w.Box[0] - slack, Y0: w.Box[1] - slack, X1: w.Box[2] + slack, Y1: w.Box[3] + slack},
@@ -98,13 +99,13 @@ func (w labelled) over(b Box) float32 {
 }
 
 // in reports whether the middle of a box lies in a crowd.
-func (w labelled) in(b Box) bool {
+func (w labelled) in(b facts.Box) bool {
 	x, y := (b.X0+b.X1)/2, (b.Y0+b.Y1)/2
 	return w.Crowd && x >= w.Box[0] && y >= w.Box[1] && x <= w.Box[2] && y <= w.Box[3]
 }
 
 // judge returns which thing of a photo a box of a group shows, -1 for none, and whether it counts: not in a crowd.
-func (p photo) judge(b Box, group string, taken map[int]bool) (found int, counts bool) {
+func (p photo) judge(b facts.Box, group string, taken map[int]bool) (found int, counts bool) {
 	found, counts = -1, true
 	best := float32(0.4)
 	for i, w := range p.Things {
@@ -117,6 +118,19 @@ func (p photo) judge(b Box, group string, taken map[int]bool) (found int, counts
 		}
 	}
 	return found, counts || found >= 0
+}
+
+// groupOf returns the group of a class that the labels have; "" for others.
+func groupOf(class string) string {
+	switch class {
+	case "person", "bicycle":
+		return class
+	case "car", "motorcycle", "bus", "truck", "train", "boat", "airplane":
+		return "vehicle"
+	case "bird", "cat", "dog", "horse", "sheep", "cow", "elephant", "bear", "zebra", "giraffe":
+		return "animal"
+	}
+	return ""
 }
 
 // TestPhotos: people, vehicles, animals and bicycles in 72 photos, whose boxes were drawn by eye, at 448 pixels with parts. A box is right if
@@ -133,7 +147,7 @@ func TestPhotos(t *testing.T) {
 		for _, b := range boxes {
 			group := groupOf(b.Class)
 			g := groups[group]
-			if g == nil || b.Score < sureScore {
+			if g == nil || b.Score < facts.SureScore {
 				continue
 			}
 			found, count := p.judge(b, group, taken)

@@ -1,16 +1,14 @@
 package sight
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	"touchline/inference"
+	"touchline/inference/sight/facts"
 	"touchline/internal/rescue"
 	"touchline/internal/wake"
 )
@@ -149,32 +147,6 @@ func (s *Sensor) note(said string, err error) (news bool) {
 		s.news++
 	}
 	news = s.facts == nil || s.news != s.facts.News
-	s.facts = &inference.Facts{PTS: seen.PTS, Epoch: seen.Epoch, News: s.news, Things: numbersOf(seen.Things), Texts: seen.Texts}
+	s.facts = &inference.Facts{PTS: seen.PTS, Epoch: seen.Epoch, News: s.news, Things: facts.Numbers(seen.Things), Texts: seen.Texts}
 	return news
-}
-
-// numbersOf returns the numbers of things, people first: "3 people, 1 car".
-func numbersOf(things []inference.Thing) string {
-	counts := map[string]int{}
-	var names []string
-	for _, t := range things {
-		if counts[t.Name]++; counts[t.Name] == 1 {
-			names = append(names, t.Name)
-		}
-	}
-	first := func(name string) int {
-		if name == person {
-			return 0
-		}
-		return 1
-	}
-	slices.SortFunc(names, func(a, b string) int { return cmp.Or(first(a)-first(b), counts[b]-counts[a], cmp.Compare(a, b)) })
-	for i, name := range names {
-		if n := counts[name]; n > 1 {
-			names[i] = fmt.Sprintf("%d %s", n, languageOf(english).noun(name, formMany))
-		} else {
-			names[i] = "1 " + name
-		}
-	}
-	return strings.Join(names, ", ")
 }

@@ -10,13 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference"
+	"touchline/inference/sight/facts"
 )
 
 // A measurement has the numbers of things; there is news when the engine would say something and at no other time.
 func TestSensorMeasures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &scripted{took: 60 * time.Millisecond, finds: func(f inference.Frame) []Box {
-			return append(comesIn(f), Box{Class: "car", Score: 0.9, X0: 0.7, Y0: 0.7, X1: 0.9, Y1: 0.9})
+		n := &scripted{took: 60 * time.Millisecond, finds: func(f inference.Frame) []facts.Box {
+			return append(comesIn(f), facts.Box{Class: "car", Score: 0.9, X0: 0.7, Y0: 0.7, X1: 0.9, Y1: 0.9})
 		}}
 		var looks, news atomic.Int32
 		s := NewSensor(n.session(t), func(fresh bool) {

@@ -10,7 +10,11 @@ import (
 
 	"touchline/inference"
 	"touchline/inference/scene"
+	"touchline/inference/sight/facts"
 )
+
+// never is before all looks.
+const never = -time.Hour
 
 // sentenceTokens is a model's number of tokens for the longest sentence.
 const sentenceTokens = 24
@@ -29,7 +33,7 @@ type session struct {
 	epoch    uint32
 	looked   time.Duration // the last look
 	forgot   time.Duration // the last picture before Forget
-	watcher  *Watcher
+	watcher  *facts.Watcher
 	board    *board      // of the pump's goroutine
 	seen     [3]partSeen // the same
 	light    int         // 1 if the view became brighter since the last look, -1 if darker
@@ -38,7 +42,7 @@ type session struct {
 
 func newSession(m *Model, random *rand.Rand) *session {
 	s := &session{
-		model: m, camera: scene.NewAnalyzer(), watcher: NewWatcher(random), board: newBoard(),
+		model: m, camera: scene.NewAnalyzer(), watcher: facts.NewWatcher(random), board: newBoard(),
 		measured: never, cutAt: never, panAt: never, looked: never, forgot: never,
 	}
 	s.pump = newPump(m.slots, m.cfg.every(), s.look)
@@ -86,7 +90,7 @@ func (s *session) measure(f inference.Frame) {
 func (s *session) look(f inference.Frame, e effort) error {
 	s.mu.Lock()
 	since := func(at time.Duration) bool { return at > s.looked && at <= f.PTS }
-	l := Look{PTS: f.PTS, Frame: &f, Cut: since(s.cutAt), Pan: since(s.panAt), Light: s.light}
+	l := facts.Look{PTS: f.PTS, Frame: &f, Cut: since(s.cutAt), Pan: since(s.panAt), Light: s.light}
 	fresh := l.Cut || s.looked == never
 	s.mu.Unlock()
 	nets := &s.model.nets
@@ -110,7 +114,7 @@ func (s *session) look(f inference.Frame, e effort) error {
 }
 
 // push follows what a look found, unless another source came meanwhile.
-func (s *session) push(l Look) {
+func (s *session) push(l facts.Look) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l.Frame.Epoch != s.epoch || l.PTS <= max(s.looked, s.forgot) {
@@ -161,12 +165,12 @@ func (s *session) answer(ctx context.Context, p inference.Prompt) (inference.Chu
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	o := TellOptions{
+	o := facts.TellOptions{
 		Language: p.Language, Instruction: p.Instruction, InstructionBy: p.InstructionBy, InstructionNumber: p.InstructionNumber,
 	}
 	switch {
 	case p.MaxTokens > 0 && p.MaxTokens < 2*sentenceTokens || p.Longer < -1:
-		o.MaxSentences, o.Register = 1, Brief
+		o.MaxSentences, o.Register = 1, facts.Brief
 	case p.Longer < 0:
 		o.MaxSentences = 1
 	case p.Longer > 0:

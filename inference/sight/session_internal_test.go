@@ -13,12 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference"
+	"touchline/inference/sight/facts"
 )
 
 // scripted is a network: what it finds in a picture, and how long it takes.
 type scripted struct {
 	took  time.Duration
-	finds func(f inference.Frame) []Box
+	finds func(f inference.Frame) []facts.Box
 
 	mu    sync.Mutex
 	looks []time.Duration
@@ -27,7 +28,7 @@ type scripted struct {
 	err   error
 }
 
-func (n *scripted) detect(f inference.Frame, parts bool, seen *[3]partSeen) ([]Box, error) {
+func (n *scripted) detect(f inference.Frame, parts bool, seen *[3]partSeen) ([]facts.Box, error) {
 	time.Sleep(n.took)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -66,13 +67,13 @@ func street(at time.Duration, epoch uint32) inference.Frame {
 }
 
 // comesIn is a person who is not there before 5 s, then walks in from the left and stops in the middle.
-func comesIn(f inference.Frame) []Box {
+func comesIn(f inference.Frame) []facts.Box {
 	at := (f.PTS - 5*time.Second).Seconds()
 	if at < 0 {
 		return nil
 	}
 	x := float32(min(0.4, -0.02+0.15*at))
-	return []Box{{Class: "person", Score: 0.9, X0: max(0, x), Y0: 0.4, X1: x + 0.1, Y1: 0.8}}
+	return []facts.Box{{Class: "person", Score: 0.9, X0: max(0, x), Y0: 0.4, X1: x + 0.1, Y1: 0.8}}
 }
 
 // told returns the text of an answer and its first chunk.
@@ -130,9 +131,9 @@ func TestTellsAnArrival(t *testing.T) {
 // Observe does not wait for a look. A look at the source before does not count for the next one.
 func TestAnotherSourceWhileLooking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &scripted{took: time.Second, finds: func(f inference.Frame) []Box {
+		n := &scripted{took: time.Second, finds: func(f inference.Frame) []facts.Box {
 			if f.Epoch == 1 {
-				return []Box{{Class: "person", Score: 0.9, X0: 0.4, Y0: 0.4, X1: 0.5, Y1: 0.8}}
+				return []facts.Box{{Class: "person", Score: 0.9, X0: 0.4, Y0: 0.4, X1: 0.5, Y1: 0.8}}
 			}
 			return nil
 		}}
@@ -158,11 +159,11 @@ func TestAnotherSourceWhileLooking(t *testing.T) {
 // What was found before a mask came is forgotten, also by the look in flight and of the picture that waits.
 func TestForget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		n := &scripted{took: time.Second, finds: func(f inference.Frame) []Box {
+		n := &scripted{took: time.Second, finds: func(f inference.Frame) []facts.Box {
 			if f.PTS > 6*time.Second { // masked
 				return nil
 			}
-			return []Box{{Class: "person", Score: 0.9, X0: 0.4, Y0: 0.4, X1: 0.5, Y1: 0.8}}
+			return []facts.Box{{Class: "person", Score: 0.9, X0: 0.4, Y0: 0.4, X1: 0.5, Y1: 0.8}}
 		}}
 		s := n.session(t)
 		for i := range 6 {
@@ -295,11 +296,12 @@ func TestTalkativeness(t *testing.T) {
 		time.Sleep(time.Second)
 		for longer, want := range map[int]int{-2: 1, -1: 1, 0: 2, 1: 3, 2: 3} {
 			s.mu.Lock()
-			w := s.watcher
-			w.texts, w.untold = []string{"ONE", "TWO", "THREE", "FOUR"}, nil
-			for _, text := range w.texts {
-				w.untold = append(w.untold, &fact{kind: boardFact, at: w.now, due: w.now, text: text})
+			s.watcher.Reset()
+			l := facts.Look{PTS: time.Second, Texts: []string{"ONE", "TWO", "THREE", "FOUR"}}
+			for _, text := range l.Texts {
+				l.Lines = append(l.Lines, facts.TextChange{PTS: l.PTS, New: text})
 			}
+			s.watcher.Push(l)
 			s.mu.Unlock()
 			_, first := told(t, s, inference.Prompt{Frames: []inference.Frame{f}, Longer: longer})
 			require.Len(t, first.Facts, want, "%d steps", longer)

@@ -1,4 +1,6 @@
-package sight
+// Package facts follows the things that looks at a room's pictures found, states as facts what they do, tells facts in sentences, answers
+// questions about them and decides alert rules by them. It knows neither networks nor clocks: looks, times and randomness are arguments.
+package facts
 
 import (
 	"math/rand/v2"
@@ -6,6 +8,16 @@ import (
 
 	"touchline/inference"
 )
+
+// Box is one thing that the detector found in a picture. Coordinates are shares of the picture, 0 to 1, from the top left corner.
+type Box struct {
+	Class string  `json:"class"` // a name of COCO's 80 classes
+	Score float32 `json:"score"` // 0 to 1
+	X0    float32 `json:"x0"`
+	Y0    float32 `json:"y0"`
+	X1    float32 `json:"x1"`
+	Y1    float32 `json:"y1"`
+}
 
 // Look is what was found in one picture.
 type Look struct {

@@ -1,11 +1,15 @@
-package sight
+package facts
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
+
+	"touchline/inference"
 )
 
 const (
@@ -414,6 +418,32 @@ func (w *Watcher) name(l language, f *fact, about []*track, seen bool) string {
 }
 
 func (f *fact) arrives() bool { return f.kind == enterFact || f.kind == appearFact }
+
+// Numbers returns the numbers of things, people first: "3 people, 1 car".
+func Numbers(things []inference.Thing) string {
+	counts := map[string]int{}
+	var names []string
+	for _, t := range things {
+		if counts[t.Name]++; counts[t.Name] == 1 {
+			names = append(names, t.Name)
+		}
+	}
+	first := func(name string) int {
+		if name == person {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(first(a)-first(b), counts[b]-counts[a], cmp.Compare(a, b)) })
+	for i, name := range names {
+		if n := counts[name]; n > 1 {
+			names[i] = fmt.Sprintf("%d %s", n, languageOf(english).noun(name, formMany))
+		} else {
+			names[i] = "1 " + name
+		}
+	}
+	return strings.Join(names, ", ")
+}
 
 // others reports whether others of the group of tracks are known.
 func (w *Watcher) others(tracks []*track) bool {

@@ -1,4 +1,4 @@
-package sight
+package facts
 
 import (
 	"bufio"

@@ -1,4 +1,4 @@
-package sight
+package facts
 
 import (
 	"bufio"
@@ -300,7 +300,7 @@ func TestSentencesOfTheClip(t *testing.T) {
 }
 
 // sentencesFile has all sentences of some clips, which were compared with the pictures one by one.
-const sentencesFile = "../../docs/sight-sentences.md"
+const sentencesFile = "../../../docs/sight-sentences.md"
 
 // TestSentencesOfTheDocs: the engine tells the sentences whose verdicts are in the documents. Those that -update adds have none yet.
 func TestSentencesOfTheDocs(t *testing.T) {

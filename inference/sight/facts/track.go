@@ -1,4 +1,4 @@
-package sight
+package facts
 
 import (
 	"cmp"
@@ -7,9 +7,11 @@ import (
 	"time"
 )
 
+// SureScore is the least score of a box that begins a track; a lower one only continues it.
+const SureScore = 0.5
+
 // Constants of the tracker. Times hold at 1.7 to 5 looks a second.
 const (
-	sureScore    = 0.5                     // begins and continues a track
 	faintScore   = 0.3                     // continues one
 	believeHits  = 3                       // sure boxes until a track is believed
 	believeGap   = 1600 * time.Millisecond // the longest gap between them
@@ -170,7 +172,7 @@ func (t *track) update(now time.Duration, b Box) {
 		v = t.speed.mixed(0.4, v)
 	}
 	t.speed = v.limited(1)
-	if b.Score >= sureScore {
+	if b.Score >= SureScore {
 		if now-t.sureAt > believeGap {
 			t.hits = 0
 		}
@@ -204,7 +206,7 @@ type tracker struct {
 // push takes the boxes of a look and returns the tracks that are believed now for the first time, and those that ended.
 func (k *tracker) push(now time.Duration, boxes []Box) (began, ended []*track) {
 	free := slices.DeleteFunc(slices.Clone(boxes), func(b Box) bool { return groupOf(b.Class) == thing })
-	for _, level := range [][2]float32{{sureScore, 2}, {faintScore, sureScore}} {
+	for _, level := range [][2]float32{{SureScore, 2}, {faintScore, SureScore}} {
 		for _, p := range k.pairs(now, free, level[0], level[1]) {
 			p.track.update(now, free[p.box])
 			free[p.box].Score = -1 // taken
@@ -215,7 +217,7 @@ func (k *tracker) push(now time.Duration, boxes []Box) (began, ended []*track) {
 		}
 	}
 	for _, b := range free {
-		if b.Score >= sureScore {
+		if b.Score >= SureScore {
 			k.begin(now, b)
 		}
 	}
