@@ -165,7 +165,7 @@ type Loop struct {
 	polled     polled
 
 	forgets     uint64                  // calls of Forget; looks that began before it must show their pictures to no one
-	rulesCancel context.CancelCauseFunc // ends the look with rules in flight; nil without one
+	rulesCancel context.CancelCauseFunc // ends the look with rules in flight, if there is one
 	rulesRetry  retry
 }
 
@@ -174,7 +174,7 @@ func New(o Options) *Loop {
 	l := &Loop{
 		opts: o, engine: o.Engine, picture: o.Picture, task: o.Task, log: o.Log, wake: wake.New(), lexicon: repeat.New(),
 		album: album{most: MaxTrials},
-		judge: judge{looked: wake.New(), pictures: album{most: judgedPictures}},
+		judge: judge{looked: wake.New(), pictures: album{most: judgedPictures}}, rulesCancel: func(error) {},
 	}
 	l.judge.l = l
 	l.sensing = sensing{open: o.OpenSensor, picture: o.Picture, log: o.Log, looked: func(news bool) {
@@ -235,9 +235,7 @@ func (l *Loop) ActNow(t Task) {
 	l.setLocked(t)
 	l.memory.past, l.lastSign = nil, nil
 	l.retry = retry{}
-	if l.rulesCancel != nil {
-		l.rulesCancel(ErrReplaced)
-	}
+	l.rulesCancel(ErrReplaced)
 	l.opts.Speech.Clear(ErrReplaced, t.Agent.CutOnInstruction)
 	l.inFlight.replace(ErrReplaced, t.Agent.CutOnInstruction)
 	l.gate.Interrupt()
@@ -267,7 +265,7 @@ func (l *Loop) SourceChanged() {
 }
 
 // Forget drops the pictures of past looks, of the window and of looks in flight, and what was found in them. What these find raises no
-// alert, and a cycle that has nothing to say yet is ended.
+// alert; a look with rules, and a cycle that has nothing to say yet, are ended.
 func (l *Loop) Forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -277,6 +275,7 @@ func (l *Loop) Forget() {
 	l.judge.forget()
 	l.picture.Clear()
 	l.inFlight.drop(errForgotten)
+	l.rulesCancel(errForgotten)
 	for _, eyes := range []any{l.engine.current().Conversation, l.sensing.current()} {
 		if f, ok := eyes.(interface{ Forget() }); ok {
 			f.Forget()
@@ -292,9 +291,7 @@ func (l *Loop) SetEngine(c Conversation, note string) (closeOld func() error) {
 	c.Watch(l.judge.watched)
 	closeOld = l.engine.replace(c, note)
 	l.inFlight.drop(errEngineChanged)
-	if l.rulesCancel != nil {
-		l.rulesCancel(errEngineChanged)
-	}
+	l.rulesCancel(errEngineChanged)
 	l.rulesRetry, l.retry, l.quiet, l.lastSign = retry{}, retry{}, "", nil
 	l.sensing.reopen()
 	return closeOld

@@ -102,7 +102,7 @@ func (l *Loop) askRules(ctx context.Context, rules []prompt.Rule, frames []windo
 	if len(rules) == 0 {
 		return nil
 	}
-	answer, err := l.answerRules(ctx, rules, frames)
+	answer, err := l.answerRules(ctx, rules, frames, forgets)
 	if long := new(inference.TooLongError); errors.As(err, &long) && len(rules) > 1 {
 		for half := range slices.Chunk(rules, (len(rules)+1)/2) {
 			for i := range half {
@@ -130,13 +130,16 @@ func (l *Loop) askRules(ctx context.Context, rules []prompt.Rule, frames []windo
 }
 
 // answerRules returns the engine's answer about rules.
-func (l *Loop) answerRules(ctx context.Context, rules []prompt.Rule, frames []window.Frame) (string, error) {
+func (l *Loop) answerRules(ctx context.Context, rules []prompt.Rule, frames []window.Frame, forgets uint64) (string, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	ctx, stop := context.WithTimeoutCause(ctx, l.opts.Task.Agent.CycleTimeout, errors.New("no answer within agent.cycle_timeout"))
 	defer stop()
-	l.locked(func() { l.rulesCancel = cancel })
-	defer l.locked(func() { l.rulesCancel = nil })
+	l.locked(func() {
+		if l.rulesCancel = cancel; l.forgets != forgets {
+			cancel(errForgotten)
+		}
+	})
 	task := l.now()
 	p := l.rulesPrompt(task, frames, rules)
 	p.Sampling = task.Sampling
@@ -155,9 +158,9 @@ func (l *Loop) rulesPrompt(task Task, frames []window.Frame, rules []prompt.Rule
 		Prompt(task.Inference, l.engine.Capabilities())
 }
 
-// failAlertLook delays the next look. A look that a new instruction or engine ended is no failure.
+// failAlertLook delays the next look. A look that a new instruction, engine or mask ended is no failure.
 func (l *Loop) failAlertLook(err error, now time.Time) {
-	if errors.Is(err, ErrReplaced) || errors.Is(err, errEngineChanged) || errors.Is(err, context.Canceled) {
+	if errors.Is(err, ErrReplaced) || errors.Is(err, errEngineChanged) || errors.Is(err, errForgotten) || errors.Is(err, context.Canceled) {
 		return
 	}
 	l.mu.Lock()

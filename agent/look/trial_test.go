@@ -133,6 +133,28 @@ func TestForgetEndsCycle(t *testing.T) {
 	})
 }
 
+// TestForgetEndsRules: a look with rules in flight when a mask comes into force ends at once, and is no failure.
+func TestForgetEndsRules(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := replies(holds)(inference.Prompt{})
+		slow.Latency = time.Hour
+		r := newRig(t, watching(func(inference.Prompt) agenttest.Answer { return slow }), func(r *rig) {
+			r.rules, r.task.Active = rules(t, alert.Rule{When: "a goal is scored"}), false
+		})
+		time.Sleep(10 * time.Second)
+		require.Empty(t, ofKind(r.Traces(), look.TraceRules), "in flight")
+		for n := range 3 {
+			r.Loop.Forget()
+			time.Sleep(5 * time.Second) // less than cycle_timeout
+			ruled := ofKind(r.Traces(), look.TraceRules)
+			require.Len(t, ruled, n+1)
+			require.Equal(t, "the masks or zones changed", ruled[0].Error)
+		}
+		r.stop()
+		require.Zero(t, r.alerts)
+	})
+}
+
 // TestTryRuleIsBounded: a slow engine answers some of the trials, and an engine that reads no rules none.
 func TestTryRuleIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
