@@ -28,7 +28,7 @@ func TestAlertsOnThePage(t *testing.T) {
 	enter("rule-level", "critical", "change")
 	enter("rule-when", "somebody is in the yard", "input")
 	require.NoError(t, b.Click("#panel form .act"))
-	require.NoError(t, b.Until(soon, `document.getElementById('rule-r1')?.value === 'somebody is in the yard'`), "it says %q", text(t, b, "#panel form small"))
+	require.NoError(t, b.Until(soon, `document.getElementById('rule-r1')?.value === 'somebody is in the yard'`), "it says %q", text(t, b, "#panel form small[role]"))
 	require.NoError(t, b.Until(later, `/look/.test(document.querySelector('.cams small').textContent) && !/no look/.test(document.querySelector('.cams small').textContent)`))
 
 	// The alert is over the picture, with its frame, and in the list.
@@ -64,7 +64,7 @@ func TestAlertsOnThePage(t *testing.T) {
 	shoot(t, b, "rule-form")
 	click(`.cams .rule-form .act`)
 	require.NoError(t, b.Until(soon, `fetch('/api/rules').then((r) => r.json()).then((x) => x.rules[0].pause === '45s' && x.rules[0].name === 'visitor' && x.rules[0].level === 'critical')`),
-		"it says %q", text(t, b, "#panel form small"))
+		"it says %q", text(t, b, "#panel form small[role]"))
 	require.NoError(t, b.Reload())
 	require.NoError(t, b.Click("#open-alerts"))
 	require.NoError(t, b.Until(soon, `/seen by the page/.test(document.querySelector('.alerts').textContent)`), "the alerts from before the page was opened")

@@ -162,7 +162,7 @@ func TestSightRegions(t *testing.T) {
 
 	require.NoError(t, b.Click("#open-alerts"))
 	require.NoError(t, b.Type("#rule-when", `a person enters the zone "yard"`+"\r"))
-	require.NoError(t, b.Until(soon, `document.getElementById('rule-r1') !== null`), "it says %q", text(t, b, "#panel form small"))
+	require.NoError(t, b.Until(soon, `document.getElementById('rule-r1') !== null`), "it says %q", text(t, b, "#panel form small[role]"))
 	require.NoError(t, b.Until(3*later, `!document.getElementById('alarm').hidden && document.getElementById('alarm-frame').naturalWidth > 0`),
 		"the rule: %q", text(t, b, ".cams"))
 	require.Contains(t, text(t, b, "#alarm-words"), `"yard"`)

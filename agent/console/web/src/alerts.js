@@ -7,8 +7,14 @@ import { clockTime, count } from './words.js';
 const $ = (id) => document.getElementById(id);
 
 const KEPT = 50; // alerts
+const LINE = 30; // letters of a rule, in browsers that do not fit a text area to its text
 export const LEVELS = ['info', 'warning', 'critical'];
-export const BY = ['auto', 'facts', 'model'];
+/** What decides a rule, and what that means. */
+export const BY = {
+  auto: 'What the detector measures decides a sentence that it understands; the engine decides any other.',
+  facts: 'What the detector measures decides. It refuses sentences that it does not understand.',
+  model: 'The answers of the model decide, also for a sentence that the detector understands.',
+};
 
 /**
  * Adds a phase of an alert to a list, newest alert first. A phase that comes late changes nothing that a later one said.
@@ -98,8 +104,13 @@ function framed(img, box) {
   return h('span', { class: 'framed' }, img, outline);
 }
 
-/** A choice of what decides a rule. @param {string} id @param {string} [now] */
-const bySelect = (id, now = 'auto') => h('select', { id }, ...BY.map((value) => h('option', { value, selected: value === now }, value)));
+/** A choice of what decides a rule, and the explanation of the chosen value. @param {string} id @param {string} [now] */
+export function byChoice(id, now = 'auto') {
+  const note = h('small', { id: `${id}-note` }, BY[now]);
+  const select = h('select', { id, ariaDescribedby: note.id }, ...Object.keys(BY).map((value) => h('option', { value, selected: value === now }, value)));
+  select.addEventListener('change', () => note.replaceChildren(BY[select.value]));
+  return { select, note };
+}
 
 export class Alerts {
   /** @type {import('./types.js').Alert[]} newest first */
@@ -119,7 +130,7 @@ export class Alerts {
   #when = h('input', { id: 'rule-when', maxLength: 200, autocomplete: 'off', spellcheck: true, required: true, placeholder: 'somebody comes to the door' });
   #whens = h('datalist', { id: 'rule-whens' });
   #level = h('select', { id: 'rule-level' }, ...LEVELS.map((l) => h('option', { value: l, selected: l === 'warning' }, l)));
-  #by = bySelect('rule-by');
+  #by = byChoice('rule-by');
 
   /**
    * @param {import('./state.js').State} state @param {import('./panel.js').Panel} panel
@@ -131,7 +142,7 @@ export class Alerts {
     this.silent = silent;
     this.#when.setAttribute('list', this.#whens.id);
     const form = h('form', { class: 'url' }, h('label', { for: 'rule-when' }, 'Alert when'), this.#when, this.#whens, h('button', { class: 'act' }, 'Add'),
-      h('label', { for: 'rule-level', class: 'level' }, 'Level ', this.#level), h('label', { for: 'rule-by', class: 'level' }, 'Decided by ', this.#by),
+      h('label', { for: 'rule-level', class: 'level' }, 'Level ', this.#level), h('label', { for: 'rule-by', class: 'level' }, 'Decided by ', this.#by.select), this.#by.note,
       h('button', { class: 'quiet', type: 'button', id: 'rule-try' }, 'Try it'), this.#problem);
     form.dataset.needs = 'rules';
     this.#rulesBox.dataset.needs = 'rules';
@@ -181,7 +192,7 @@ export class Alerts {
 
   /** The rule in the form. */
   #entered() {
-    return { when: this.#when.value.trim(), level: this.#level.value, by: this.#by.value };
+    return { when: this.#when.value.trim(), level: this.#level.value, by: this.#by.select.value };
   }
 
   /** Tries a rule of the room, or the one in the form. @param {string} id */
@@ -241,7 +252,7 @@ export class Alerts {
   #drawRules() {
     const key = JSON.stringify(this.#rules.map((r) => [r, this.#tried.get(r.id)]));
     if (key === this.#drawn || this.#rulesBox.querySelector('details[open]')) return;
-    if (this.#rulesBox.contains(document.activeElement) && document.activeElement?.matches('input')) return;
+    if (this.#rulesBox.contains(document.activeElement) && document.activeElement?.matches('input, textarea')) return;
     this.#drawn = key;
     const focused = document.activeElement?.id;
     this.#rulesBox.replaceChildren(...this.#rules.map((r) => this.#rule(r)));
@@ -251,9 +262,14 @@ export class Alerts {
   /** @param {import('./types.js').Rule} r */
   #rule(r) {
     const name = r.name || r.when;
-    const input = h('input', { id: `rule-${r.id}`, value: r.when, maxLength: 200, ariaLabel: 'Rule' });
+    const input = h('textarea', { id: `rule-${r.id}`, value: r.when, maxLength: 200, rows: Math.ceil(r.when.length / LINE), ariaLabel: 'Rule' });
+    input.addEventListener('keydown', (e) => {
+      if (e.key !== 'Enter' || e.isComposing) return;
+      e.preventDefault(); // a rule is one sentence
+      input.blur();
+    });
     input.addEventListener('change', () => {
-      const when = input.value.trim();
+      const when = input.value.trim().replace(/\s+/g, ' ');
       input.blur();
       if (when && when !== r.when) void this.#change(() => api.setRule(r.id, { ...plainRule(r), when }));
       else input.value = r.when;
@@ -282,15 +298,15 @@ export class Alerts {
       return /** @type {const} */ ([key, label, h('input', { id: `rule-${r.id}-${key}`, value: Array.isArray(value) ? value.join(', ') : value, placeholder: example, autocomplete: 'off' })]);
     });
     const level = h('select', { id: `rule-${r.id}-level` }, ...LEVELS.map((l) => h('option', { value: l, selected: l === (r.level ?? 'warning') }, l)));
-    const by = bySelect(`rule-${r.id}-by`, r.by);
+    const by = byChoice(`rule-${r.id}-by`, r.by);
     const interrupt = h('input', { type: 'checkbox', id: `rule-${r.id}-interrupt`, checked: Boolean(r.interrupt) });
     const form = h('form', { class: 'rule-form' },
-      ...inputs.map(([, label, input]) => h('label', {}, label, input)), h('label', {}, 'Level', level), h('label', {}, 'Decided by', by),
+      ...inputs.map(([, label, input]) => h('label', {}, label, input)), h('label', {}, 'Level', level), h('label', {}, 'Decided by', by.select), by.note,
       h('label', { class: 'check' }, interrupt, 'may interrupt speech'), h('button', { class: 'act' }, 'Save'));
     const box = h('details', {}, h('summary', {}, 'More'), form);
     form.addEventListener('submit', (e) => {
       e.preventDefault();
-      const rule = { when: r.when, by: by.value, level: level.value, interrupt: interrupt.checked };
+      const rule = { when: r.when, by: by.select.value, level: level.value, interrupt: interrupt.checked };
       for (const [key, , input] of inputs) {
         const text = input.value.trim();
         if (text) rule[key] = key === 'days' ? text.split(/[ ,]+/) : text;

@@ -1,6 +1,6 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
-import { alertState, keep, plainRule, queueNote, regionRules, ruleState, trialWords } from '../src/alerts.js';
+import { alertState, byChoice, keep, plainRule, queueNote, regionRules, ruleState, trialWords } from '../src/alerts.js';
 import { clockTime } from '../src/words.js';
 
 const at = (sec) => new Date(Date.UTC(2026, 0, 1, 12, 0, sec)).toISOString();
@@ -66,4 +66,23 @@ test('the drawer says whether alerts for webhooks and MQTT survive a restart', (
   assert.match(queueNote({ waiting: 0, kept: true }), /last across restarts until they are delivered\.$/);
   assert.match(queueNote({ waiting: 2, kept: false }), /in memory only: a restart loses them\..*--state DIR.* 2 messages wait now\.$/);
   assert.match(queueNote({ waiting: 1, kept: true, problem: 'MQTT: connection refused' }), / 1 message waits now\. Problem: MQTT: connection refused\.$/);
+});
+
+test('what decides a rule is explained', (t) => {
+  const element = (tag) => ({
+    tag, attrs: {}, children: [],
+    setAttribute(name, value) { this.attrs[name] = value; },
+    append(...more) { this.children.push(...more); },
+    replaceChildren(...more) { this.children = more; },
+    addEventListener(name, f) { this[`on${name}`] = f; },
+  });
+  globalThis.document = { createElement: element };
+  t.after(() => delete globalThis.document);
+  const { select, note } = byChoice('rule-by', 'facts');
+  assert.deepEqual(select.children.map((o) => [o.value, o.selected]), [['auto', false], ['facts', true], ['model', false]]);
+  assert.equal(select.attrs['aria-describedby'], note.id);
+  assert.match(note.children[0], /refuses/);
+  select.value = 'model';
+  select.onchange();
+  assert.match(note.children[0], /answers of the model/);
 });
