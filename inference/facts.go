@@ -61,7 +61,7 @@ type Judgement struct {
 // Finding is whether a rule holds, and why.
 type Finding struct {
 	Holds bool
-	// Unknown is set while the view is too new to decide; Holds is false then.
+	// Unknown is set while the view is too new to decide, or a number is not clear; Holds is false then.
 	Unknown bool
 	// Reason is a sentence in English, for people.
 	Reason string

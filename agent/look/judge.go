@@ -1,6 +1,7 @@
 package look
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -181,7 +182,7 @@ func (j *judge) try(when string) (Trial, error) {
 	f := found.Findings[0]
 	switch t.Reason = f.Reason; {
 	case f.Unknown:
-		t.Reason = "the view is new"
+		t.Reason = cmp.Or(f.Reason, "the view is new")
 	case f.Holds:
 		shown, ok := j.show(&f)
 		if !ok {

@@ -28,7 +28,8 @@ const (
 	returnLap    = 800 * time.Millisecond  // in which both have boxes
 	seenTime     = 500 * time.Millisecond  // since its last box, in which a thing is counted
 	numberHolds  = 2500 * time.Millisecond // before a number is told
-	coveredShare = 0.5                     // of a box by others, which then does not count
+	doubtedShare = 0.5                     // of a box that others cover, which is then not told as a person
+	coveredShare = 0.6                     // the same of the most covered box, which then does not count for rules
 	paceSpan     = 2 * time.Second
 	restSpeed    = 0.10 // a second
 	restGrowth   = 0.04 // a second
@@ -445,18 +446,14 @@ func (c *counter) now() int {
 	return c.last[len(c.last)-1].n
 }
 
-// within returns the least and the most of the last time; false if it is not that old.
-func (c *counter) within(now, last time.Duration) (least, most int, ok bool) {
+// during returns the numbers of the last time, newest first; nil if the counter is younger.
+func (c *counter) during(now, last time.Duration) (numbers []int) {
 	for _, x := range slices.Backward(c.last) {
-		if !ok && x == c.last[len(c.last)-1] {
-			least, most = x.n, x.n
-		}
-		least, most = min(least, x.n), max(most, x.n)
-		if now-x.at >= last {
-			return least, most, true
+		if numbers = append(numbers, x.n); now-x.at >= last {
+			return numbers
 		}
 	}
-	return least, most, false
+	return nil
 }
 
 // holds returns the number if it has not changed for long enough; above exactMost the least of the time, which is then a lower bound.
@@ -464,8 +461,12 @@ func (c *counter) holds() (n int, ok bool) {
 	if len(c.last) == 0 {
 		return 0, false
 	}
-	least, most, ok := c.within(c.last[len(c.last)-1].at, numberHolds*8/10)
-	return least, ok && (least == most || least > exactMost && most-least < 2)
+	numbers := c.during(c.last[len(c.last)-1].at, numberHolds*8/10)
+	if numbers == nil {
+		return 0, false
+	}
+	least, most := slices.Min(numbers), slices.Max(numbers)
+	return least, least == most || least > exactMost && most-least < 2
 }
 
 // exactMost is the largest number that is told as exact.

@@ -16,7 +16,7 @@ import (
 
 const (
 	eventHolds = 5 * time.Second // so long a rule about an event holds after it: two looks of the default cadence, which vote for it
-	countHolds = time.Second     // so long a number must have been right
+	countHolds = time.Second     // in most looks of this time a number must have been right
 )
 
 // RuleNames returns examples of the alert rules that the engine can evaluate.
@@ -175,12 +175,7 @@ func newRule(form string, got map[string]string) (rule, bool) {
 }
 
 // key is the counter of a rule's things.
-func (r rule) key() string {
-	if r.place == "" {
-		return r.name
-	}
-	return r.name + "@" + r.place
-}
+func (r rule) key() string { return r.name + "@" + r.place }
 
 // Holds evaluates a rule that CheckRule accepts, but for those of package scene.
 func (w *Watcher) Holds(when string) (inference.Finding, bool) {
@@ -290,18 +285,21 @@ func (w *Watcher) reads(r rule) (inference.Finding, bool) {
 	return inference.Finding{}, false
 }
 
-// counts evaluates a rule about a number, which must have been right for a moment.
+// counts evaluates a rule about a number, which must have been right in most looks of the last moment. If it was in half, it is unknown.
 func (w *Watcher) counts(r rule) (inference.Finding, bool) {
-	least, most, ok := w.counter(r.key()).within(w.now, countHolds)
-	holds := map[string]bool{
-		"more than": least > r.n, "over": least > r.n, "at least": least >= r.n, "fewer than": most < r.n, "less than": most < r.n,
-		"at most": most <= r.n, "exactly": least == r.n && most == r.n, "": least == r.n && most == r.n,
-	}[r.how]
-	if !ok || !holds {
-		return inference.Finding{}, false
+	numbers := w.counter(r.key()).during(w.now, countHolds)
+	right := slices.DeleteFunc(slices.Clone(numbers), func(n int) bool {
+		return !map[string]bool{
+			"more than": n > r.n, "over": n > r.n, "at least": n >= r.n, "fewer than": n < r.n, "less than": n < r.n, "at most": n <= r.n,
+			"exactly": n == r.n, "": n == r.n,
+		}[r.how]
+	})
+	if 2*len(right) <= len(numbers) {
+		return inference.Finding{Unknown: 2*len(right) == len(numbers), Reason: "The number is not clear."}, false
 	}
-	who := values{"who": languageOf(english).count(least, r.name, false)}
-	f := inference.Finding{Reason: fill("There [is|are] {who}", least, who) + r.where() + ".", PTS: w.now}
+	n := slices.Min(right)
+	who := values{"who": languageOf(english).count(n, r.name, false)}
+	f := inference.Finding{Reason: fill("There [is|are] {who}", n, who) + r.where() + ".", PTS: w.now}
 	for _, t := range w.present(r.name) {
 		if r.place == "" || slices.Contains(w.places(t), r.place) {
 			f.Box = cmp.Or(f.Box, t.boxAt(w.now))

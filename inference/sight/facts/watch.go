@@ -27,7 +27,7 @@ type watch struct {
 	arrivals []*track
 	gone     []lost
 	pairs    map[[2]int]walk
-	counters map[string]*counter // by group, class and place
+	counters map[string]*counter // by their keys: see counter
 	number   int                 // that was told last; -1 before
 
 	pending []*fact // that must still hold when they are due
@@ -145,26 +145,46 @@ func (w *watch) present(name string) []*track {
 	return slices.DeleteFunc(w.seen(), func(t *track) bool { return t.group != name && t.name() != name })
 }
 
-// count counts what is seen now, by group, class and place, without boxes that others cover: a pair often has a third one.
-func (w *watch) count() {
-	counts := map[string]int{}
-	for _, t := range w.seen() {
-		covered := 0.0
-		for _, o := range w.present(t.group) {
-			if o != t {
-				covered += t.box.common(o.box)
+// covered returns the share of a track's box that others of its group cover.
+func (t *track) covered(others []*track) (share float64) {
+	for _, o := range others {
+		if o != t && o.group == t.group {
+			share += t.box.common(o.box) / max(t.box.size(), 1e-9)
+		}
+	}
+	return share
+}
+
+// apart returns what is seen now without what others cover, the most covered first: a pair often has a third box.
+func (w *watch) apart() []*track {
+	seen := w.seen()
+	for {
+		at, most := -1, coveredShare
+		for i, t := range seen {
+			if share := t.covered(seen); share >= most {
+				at, most = i, share
 			}
 		}
-		if covered >= coveredShare*t.box.size() {
-			continue
+		if at < 0 {
+			return seen
 		}
-		names := []string{t.group}
-		if name := t.name(); name != t.group {
-			names = append(names, name)
+		seen = slices.Delete(seen, at, at+1)
+	}
+}
+
+// count counts what is seen now: for rules by group, class and place, and the people that are told, without possible second boxes.
+func (w *watch) count() {
+	counts := map[string]int{}
+	seen := w.seen()
+	for _, t := range seen {
+		if t.group == person && t.covered(seen) < doubtedShare {
+			counts[person]++
 		}
-		for _, name := range names {
-			counts[name]++
-			for _, place := range w.places(t) {
+	}
+	for _, t := range w.apart() {
+		for _, place := range append(w.places(t), "") {
+			counts[t.group+"@"+place]++
+			if name := t.name(); name != t.group {
 				counts[name+"@"+place]++
 			}
 		}
@@ -177,7 +197,7 @@ func (w *watch) count() {
 	}
 }
 
-// counter returns the counter of a group or class, or of one at a place: "dog@left".
+// counter returns a counter: "person" of those that are told, for rules "dog@left" and, anywhere, "dog@".
 func (w *watch) counter(key string) *counter {
 	c, ok := w.counters[key]
 	if !ok {

@@ -3,6 +3,7 @@ package facts
 import (
 	"bufio"
 	"cmp"
+	"fmt"
 	"math"
 	"os"
 	"slices"
@@ -282,6 +283,19 @@ func (p passing) numbers() []string {
 	return []string{"at least " + people, "at most " + people}
 }
 
+// others returns the rules about the next higher and lower number of people, which do not hold then.
+func (p passing) others() (out []string) {
+	if p.what != "count" {
+		return nil
+	}
+	n, _ := strconv.Atoi(p.side)
+	out = append(out, fmt.Sprintf("at least %d people in the zone %q", n+1, p.region))
+	if n > 0 {
+		out = append(out, fmt.Sprintf("at most %d people in the zone %q", n-1, p.region))
+	}
+	return out
+}
+
 func zonesOf(t *testing.T) (all []inference.Region, list []passing) {
 	t.Helper()
 	file, err := os.Open("testdata/zones.txt")
@@ -367,7 +381,7 @@ func TestZonesOnTheClip(t *testing.T) {
 		held := map[string][]time.Duration{} // the looks in which rules held
 		recorded(t, name).play(w, func(now time.Duration) {
 			for _, p := range list {
-				for _, when := range append(p.presence(), p.numbers()...) {
+				for _, when := range slices.Concat(p.presence(), p.numbers(), p.others()) {
 					if _, ok := w.Holds(when); ok && !slices.Contains(held[when], now) {
 						held[when] = append(held[when], now)
 					}
@@ -387,13 +401,25 @@ func TestZonesOnTheClip(t *testing.T) {
 			}
 			return right, of
 		}
+		wrong, ofWrong := 0, 0 // rules with another number that hold at the time
+		for _, p := range list {
+			for _, when := range p.others() {
+				ofWrong++
+				if slices.ContainsFunc(held[when], func(at time.Duration) bool { return at >= p.at && at < p.at+400*time.Millisecond }) {
+					wrong++
+					t.Logf("holds: %.1f %s", p.at.Seconds(), when)
+				}
+			}
+		}
 		present, ofPresence := score(passing.presence)
 		numbers, ofNumbers := score(passing.numbers)
 		found, events, right, told := passings(t, w, list)
-		t.Logf("%s: %d of %d passings found, %d of %d told are right; presence %d of %d, numbers %d of %d", name,
-			found, events, right, told, present, ofPresence, numbers, ofNumbers)
+		t.Logf("%s: %d of %d passings found, %d of %d told are right; presence %d of %d, numbers %d of %d, other numbers %d of %d", name,
+			found, events, right, told, present, ofPresence, numbers, ofNumbers, wrong, ofWrong)
 		require.GreaterOrEqual(t, float64(found)/float64(events), 0.9)
 		require.GreaterOrEqual(t, float64(right)/float64(told), 0.9)
 		require.GreaterOrEqual(t, float64(present)/float64(ofPresence), 0.95)
+		require.GreaterOrEqual(t, float64(numbers)/float64(ofNumbers), 0.9)
+		require.LessOrEqual(t, float64(wrong)/float64(ofWrong), 0.05)
 	}
 }
