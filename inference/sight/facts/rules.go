@@ -231,15 +231,15 @@ func (w *Watcher) evaluate(r rule) (inference.Finding, bool) {
 
 // happened evaluates a rule about events of some kinds.
 func (w *Watcher) happened(r rule, kinds ...kind) (inference.Finding, bool) {
-	var who []*track
+	var who []int // the tracks' numbers: what is lost and found has one
 	for _, f := range slices.Backward(w.log) {
 		if w.now-f.due > eventHolds || !slices.Contains(kinds, f.kind) || r.side != noSide && r.side != f.side && r.side != f.way {
 			continue
 		}
 		var box *inference.Box
 		for _, t := range f.tracks {
-			if (t.group == r.name || t.name() == r.name) && !slices.Contains(who, t) && w.within(r, f, t) {
-				who, box = append(who, t), cmp.Or(box, t.boxAt(f.at))
+			if (t.group == r.name || t.name() == r.name) && !slices.Contains(who, t.id) && w.within(r, f, t) {
+				who, box = append(who, t.id), cmp.Or(box, t.boxAt(f.at))
 			}
 		}
 		if f.kind == scoreFact || len(who) >= r.n {

@@ -53,7 +53,7 @@ func groupOf(class string) string {
 
 // track is one thing that is followed.
 type track struct {
-	id     int
+	id     int // also of the track that it continues
 	group  string
 	at     time.Duration // of the last box
 	box    area
@@ -188,7 +188,7 @@ func (t *track) update(now time.Duration, b Box) {
 
 // continues takes over from a track that was lost a moment ago.
 func (t *track) continues(old *track) {
-	t.born, t.first, t.pace, t.stood, t.crossed, t.told = old.born, old.first, old.pace, old.stood, old.crossed, old.told
+	t.id, t.born, t.first, t.pace, t.stood, t.crossed, t.told = old.id, old.born, old.first, old.pace, old.stood, old.crossed, old.told
 	t.passages = old.passages
 	for name, v := range old.votes {
 		t.votes[name] += v

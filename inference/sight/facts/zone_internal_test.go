@@ -91,7 +91,12 @@ func TestPassages(t *testing.T) {
 		{
 			"lost on one side and found on the other",
 			[]place{{0, 0.4, 0.8}, {4, 0.48, 0.8}, {4.4, -1, 0}, {6.4, -1, 0}, {6.8, 0.55, 0.8}, {9, 0.58, 0.8}},
-			[]string{`cross line: person 2 right "gate"`},
+			[]string{`cross line: person 1 right "gate"`},
+		},
+		{
+			"the same and back",
+			[]place{{0, 0.4, 0.8}, {4, 0.48, 0.8}, {4.4, -1, 0}, {6.4, -1, 0}, {6.8, 0.55, 0.8}, {8, 0.55, 0.8}, {9.2, 0.42, 0.8}, {11, 0.42, 0.8}},
+			[]string{`cross line: person 1 right "gate"`, `cross line: person 1 left "gate"`},
 		},
 	}
 	for _, tt := range tests {
