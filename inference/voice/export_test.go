@@ -2,6 +2,7 @@ package voice
 
 import (
 	"context"
+	"net/http"
 	"time"
 )
 
@@ -53,3 +54,6 @@ func Coded() (names []string) {
 	}
 	return append(names, remote)
 }
+
+// Through sets what carries the requests to the server.
+func (s *Synthesizer) Through(t http.RoundTripper) { s.server.client.Transport = t }

@@ -165,8 +165,9 @@ func (s *server) receive(ctx context.Context, name, text string, p *stream) erro
 	p.rate = f.Rate
 	buf := make([]byte, readStep-readStep%f.Frame())
 	for have := 0; ; {
-		n, err := sound.Read(buf[have:])
 		timer.Reset(s.patience)
+		n, err := sound.Read(buf[have:])
+		timer.Stop() // push waits for the listener, which is no failure of the server
 		have += n
 		whole := have - have%f.Frame()
 		if !p.push(wav.PCM(f.Mono(nil, buf[:whole]))) {

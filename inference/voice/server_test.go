@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -469,4 +470,44 @@ func FuzzServer(f *testing.F) {
 			require.Len(t, sp.Words, 1)
 		}
 	})
+}
+
+type carrier func(*http.Request) (*http.Response, error)
+
+func (c carrier) RoundTrip(r *http.Request) (*http.Response, error) { return c(r) }
+
+// pieces is a body that comes in pieces, and ends with its request.
+type pieces struct {
+	ctx context.Context //nolint:containedctx // of the request
+	all io.Reader
+}
+
+func (p pieces) Read(b []byte) (int, error) {
+	if p.ctx.Err() != nil {
+		return 0, p.ctx.Err()
+	}
+	return p.all.Read(b[:min(len(b), 997)])
+}
+
+// TestServerAndAListenerThatPauses: the time in which a listener takes no sound is not counted as the server's.
+func TestServerAndAListenerThatPauses(t *testing.T) {
+	synth := (&speechServer{Server: &httptest.Server{URL: "http://speech.example"}}).voice(t, io.Discard)
+	asked := 0
+	synth.Through(carrier(func(r *http.Request) (*http.Response, error) {
+		asked++
+		return &http.Response{
+			StatusCode: http.StatusOK, Header: http.Header{}, Request: r, Body: io.NopCloser(pieces{r.Context(), bytes.NewReader(tone(24000))}),
+		}, nil
+	}))
+	synctest.Test(t, func(t *testing.T) {
+		for range 3 {
+			for c, err := range synth.Speak(t.Context(), "What a goal!", "", "en") {
+				require.NoError(t, err)
+				require.True(t, len(c.Audio) == 0 || c.AudioRate == 24000, "the server's sound")
+				<-time.After(time.Minute)
+			}
+		}
+	})
+	require.Equal(t, 3, asked, "the server does not rest")
+	require.Zero(t, synth.Stats().Failovers)
 }
