@@ -28,7 +28,8 @@ type Session struct {
 	place   Place
 	wants   wake.Signal // a key frame is needed
 
-	lastMedia    atomic.Int64 // Unix nanoseconds
+	began        time.Time
+	lastMedia    atomic.Int64 // nanoseconds since began, by the monotonic clock
 	emitting     sync.Mutex
 	epoch        uint32
 	last, active *reader
@@ -43,7 +44,7 @@ func newSession(s *Server, sender Sender, upright packet.Orientation) *Session {
 func (x *Session) prepare(session *signaling.Session) error {
 	session.Log = session.Log.With().Str("participant", x.Sender.Identity).Logger()
 	x.Session = session
-	x.lastMedia.Store(x.server.opts.Now().UnixNano())
+	x.began = x.server.opts.Now()
 	x.PC.OnTrack(x.onTrack)
 	return nil
 }
@@ -83,8 +84,8 @@ func (x *Session) run() {
 		case <-x.Over():
 			return
 		case <-tick.C:
-			if silence := x.server.opts.Silence; now().Sub(time.Unix(0, x.lastMedia.Load())) >= silence {
-				x.Cancel(fmt.Sprintf("no packets for %v", silence))
+			if x.silent(now()) {
+				x.Cancel(fmt.Sprintf("no packets for %v", x.server.opts.Silence))
 			}
 		case <-x.wants:
 			if later == nil {
@@ -95,6 +96,14 @@ func (x *Session) run() {
 			x.askKeyFrame()
 		}
 	}
+}
+
+// received notes a packet with media. A step of the wall clock changes nothing.
+func (x *Session) received(now time.Time) { x.lastMedia.Store(int64(now.Sub(x.began))) }
+
+// silent reports whether the sender has sent no media for too long.
+func (x *Session) silent(now time.Time) bool {
+	return now.Sub(x.began)-time.Duration(x.lastMedia.Load()) >= x.server.opts.Silence
 }
 
 // leave releases the slot and the consumer.

@@ -81,7 +81,7 @@ func (r *reader) read() (p *rtp.Packet, now time.Time, ok bool) {
 	now = r.session.server.opts.Now()
 	r.session.Packets.Add(1)
 	if len(p.Payload) > 0 {
-		r.session.lastMedia.Store(now.UnixNano())
+		r.session.received(now)
 	}
 	return p, now, true
 }
