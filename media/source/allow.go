@@ -22,7 +22,7 @@ type Allow struct {
 	Private bool
 	// Loopback is this machine.
 	Loopback bool
-	// LinkLocal is 169.254.0.0/16 and fe80::/10, where cloud providers serve credentials.
+	// LinkLocal is 169.254.0.0/16 and fe80::/10, where cloud providers serve credentials, and their other addresses for that.
 	LinkLocal bool
 	// Files of this machine, its devices included.
 	Files bool
@@ -82,18 +82,20 @@ func (a Allow) classify(ip netip.Addr) (kind string, ok bool) {
 		return "this machine", a.Loopback
 	case ip.IsMulticast(), in("0.0.0.0/8", "240.0.0.0/4", "2001::/32", "fec0::/10"): // RFC 1122, RFC 1112, Teredo, old site-local
 		return "an unusable address", false
-	case ip.IsLinkLocalUnicast():
-		return "link-local", a.LinkLocal
+	case ip.IsLinkLocalUnicast(), in("168.63.129.16/32", "100.100.100.200/32", "192.0.0.192/32", "fd00:ec2::/32", "fd20:ce::/32"):
+		return "link-local", a.LinkLocal // the others are of Azure, Alibaba, Oracle, AWS and Google
 	case ip.IsPrivate(), in("100.64.0.0/10", "198.18.0.0/15", "192.0.0.0/24", "192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24",
 		"2001:db8::/32"): // RFC 6598, RFC 2544, RFC 6890, RFC 5737, RFC 3849
 		return "private", a.Private
 	// Packets to these addresses may reach the IPv4 address inside.
-	case in("64:ff9b::/96", "::/96"): // NAT64 (RFC 6052), IPv4-compatible (RFC 4291)
+	case in("64:ff9b::/96", "::/96", "::ffff:0:0:0/96"): // NAT64 (RFC 6052), IPv4-compatible (RFC 4291), IPv4-translated (RFC 2765)
 		b := ip.As16()
 		return a.classify(netip.AddrFrom4([4]byte(b[12:16])))
 	case in("2002::/16"): // 6to4 (RFC 3056)
 		b := ip.As16()
 		return a.classify(netip.AddrFrom4([4]byte(b[2:6])))
+	case in("64:ff9b:1::/48"): // the network chooses where the IPv4 address is (RFC 8215)
+		return "behind a translator", a == AllowEverything()
 	}
 	return "public", a.Public
 }
@@ -136,6 +138,10 @@ func (a Allow) Client(insecure bool) *http.Client {
 			}
 			if r.URL.Scheme != "http" && r.URL.Scheme != "https" {
 				return errors.New("redirect to a scheme other than http and https")
+			}
+			r.Header.Del("Referer") // the last address may have a secret in it
+			if own, ok := via[0].Header["Referer"]; ok {
+				r.Header["Referer"] = own
 			}
 			return nil
 		},

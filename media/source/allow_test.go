@@ -37,6 +37,17 @@ func TestAllow(t *testing.T) {
 		{"169.254.169.254", source.Allow{LinkLocal: true}},
 		{"fe80::1%eth0", source.Allow{LinkLocal: true}},
 		{"64:ff9b::a9fe:a9fe", source.Allow{LinkLocal: true}},
+		{"::ffff:0:a9fe:a9fe", source.Allow{LinkLocal: true}},
+		{"::ffff:0:808:808", source.Allow{Public: true}},
+		{"168.63.129.16", source.Allow{LinkLocal: true}},
+		{"::ffff:168.63.129.16", source.Allow{LinkLocal: true}},
+		{"168.63.129.17", source.Allow{Public: true}},
+		{"100.100.100.200", source.Allow{LinkLocal: true}},
+		{"192.0.0.192", source.Allow{LinkLocal: true}},
+		{"fd00:ec2::254", source.Allow{LinkLocal: true}},
+		{"fd20:ce::254", source.Allow{LinkLocal: true}},
+		{"64:ff9b:1::808:808", source.Allow{}},
+		{"64:ff9b:1:a9fe:a9:fe00::808", source.Allow{}},
 		{"224.0.0.1", source.Allow{}},
 		{"ff02::1", source.Allow{}},
 		{"255.255.255.255", source.Allow{}},
@@ -55,6 +66,7 @@ func TestAllow(t *testing.T) {
 			}
 		}
 	}
+	require.NoError(t, source.AllowEverything().Check(netip.MustParseAddr("64:ff9b:1::808:808")))
 	require.Error(t, source.AllowEverything().Check(netip.Addr{}))
 	require.Error(t, source.AllowEverything().Control("tcp", "example.com:80", nil))
 	_, err := source.ParseAllow([]string{"public", "moon"})
@@ -93,6 +105,26 @@ func TestClientChecksWhatItDials(t *testing.T) {
 	require.ErrorIs(t, get(loopback, away.URL+"?to=http://169.254.169.254/latest/meta-data"), source.ErrNotAllowed)
 	require.ErrorContains(t, get(loopback, away.URL+"?to=file:///etc/passwd"), "scheme other than")
 	require.ErrorContains(t, get(loopback, away.URL+"?to=/"), "redirect") // without an end
+}
+
+// TestRedirectHasNoReferer: the address of a camera, which may have a password or a token in it, is not sent to the next server.
+func TestRedirectHasNoReferer(t *testing.T) {
+	got := make(chan string, 2)
+	next := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.Header.Get("Referer") }))
+	defer next.Close()
+	first := httptest.NewServer(http.RedirectHandler(next.URL, http.StatusFound))
+	defer first.Close()
+	for _, own := range []string{"", "https://example.com/"} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, first.URL+"/secret?token=secret", nil)
+		require.NoError(t, err)
+		if own != "" {
+			r.Header.Set("Referer", own)
+		}
+		resp, err := source.AllowEverything().Client(false).Do(r)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		require.Equal(t, own, <-got)
+	}
 }
 
 func TestPacketConn(t *testing.T) {
