@@ -91,14 +91,14 @@ func receiving(d *sdp.SessionDescription, m *sdp.MediaDescription) (changed bool
 // completeH264 adds H264 parameters that a player such as GStreamer leaves out because it accepts any. Without them, the library
 // would prefer every fully described codec.
 func completeH264(m *sdp.MediaDescription) (changed bool) {
-	one := &sdp.SessionDescription{MediaDescriptions: []*sdp.MediaDescription{m}}
+	described := (&sdp.SessionDescription{MediaDescriptions: []*sdp.MediaDescription{m}}).GetCodecMap()
 	for _, format := range m.MediaName.Formats[:min(len(m.MediaName.Formats), signaling.MaxFormats)] {
 		pt, err := strconv.ParseUint(format, 10, 7)
 		if err != nil {
 			continue
 		}
-		c, err := one.GetCodecForPayloadType(uint8(pt))
-		if err != nil || !strings.EqualFold(c.Name, media.H264.String()) {
+		c := described[uint8(pt)]
+		if !strings.EqualFold(c.Name, media.H264.String()) {
 			continue
 		}
 		line := c.Fmtp

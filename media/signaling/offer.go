@@ -14,8 +14,12 @@ import (
 	"touchline/media"
 )
 
-// MaxFormats is the largest number of payload types of a section.
-const MaxFormats = 128
+// MaxFormats is the largest number of payload types of a section: as many as are dynamic (RFC 3551 section 6, RFC 5761). maxAttributes is
+// that of its attributes. The library's work for a section is the product of both.
+const (
+	MaxFormats    = 64
+	maxAttributes = 512
+)
 
 // Terms are a server's requirements on an offer.
 type Terms struct {
@@ -117,7 +121,10 @@ func (o *Offer) readCodecs(kind webrtc.RTPCodecType, m *sdp.MediaDescription, te
 	if len(m.MediaName.Formats) > MaxFormats {
 		return fmt.Errorf("%w: expected at most %d codecs, got %d", ErrMalformed, MaxFormats, len(m.MediaName.Formats))
 	}
-	one := &sdp.SessionDescription{MediaDescriptions: []*sdp.MediaDescription{m}}
+	if len(m.Attributes) > maxAttributes {
+		return fmt.Errorf("%w: expected at most %d attributes of a section, got %d", ErrMalformed, maxAttributes, len(m.Attributes))
+	}
+	described := (&sdp.SessionDescription{MediaDescriptions: []*sdp.MediaDescription{m}}).GetCodecMap()
 	var supported, repairs []webrtc.RTPCodecParameters
 	var names []string
 	for _, format := range m.MediaName.Formats {
@@ -125,8 +132,8 @@ func (o *Offer) readCodecs(kind webrtc.RTPCodecType, m *sdp.MediaDescription, te
 		if err != nil {
 			return fmt.Errorf("%w: expected payload types, got %q", ErrMalformed, format)
 		}
-		c, err := one.GetCodecForPayloadType(uint8(pt))
-		if err != nil {
+		c, ok := described[uint8(pt)]
+		if !ok {
 			continue
 		}
 		names = append(names, c.Name)
