@@ -32,6 +32,7 @@ import (
 	"touchline/agent/access"
 	"touchline/agent/audioapi"
 	"touchline/agent/events"
+	"touchline/internal/metrics"
 	"touchline/inference"
 	"touchline/media"
 	"touchline/media/signaling"
@@ -180,8 +181,11 @@ func New(opts Options) (*Server, error) {
 		}
 		s.single = s.rooms.get(opts.Room.Name)
 	}
-	if s.tls, err = TLSConfig(opts.Config, s.log); err != nil {
+	if s.tls, err = TLSConfig(opts.Config, time.Now, s.log); err != nil {
 		return nil, err
+	}
+	if err := opts.Registry.Register(metrics.Func(s.collectTLS)); err != nil {
+		return nil, fmt.Errorf("register the metrics of TLS: %w", err)
 	}
 	if s.requests, s.expired, err = registerMetrics(s.rooms, opts.Registry); err != nil {
 		return nil, err

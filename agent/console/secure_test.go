@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -22,11 +23,13 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
 	"touchline/agent/console"
 	"touchline/agent/events"
+	"touchline/internal/clocktest"
 )
 
 // echoServer answers WebSockets under /rtc as LiveKit would, and echoes each message.
@@ -219,10 +222,24 @@ func TestDeadlinesSpareStreams(t *testing.T) {
 func TestTLSFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
+	end := time.Now().Add(time.Hour).Truncate(time.Second)
+	certificate, cfg := writeCertificate(t, dir, 1, end)
+	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: cfg})
+	trust := x509.NewCertPool()
+	trust.AddCert(certificate)
+	r.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trust}}}
+	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "").status)
+	require.Contains(t, string(r.ask("GET", "/metrics", "").body),
+		fmt.Sprintf("\ntouchline_tls_expires_timestamp_seconds %v\n", float64(end.Unix())))
+}
+
+// writeCertificate writes a certificate and its key.
+func writeCertificate(t *testing.T, dir string, serial int64, end time.Time) (*x509.Certificate, console.Config) {
+	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	tmpl := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(serial), NotAfter: end, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	der, err := x509.CreateCertificate(rand.Reader, tmpl, tmpl, key.Public(), key)
 	require.NoError(t, err)
@@ -231,13 +248,52 @@ func TestTLSFiles(t *testing.T) {
 	write := func(name, kind string, data []byte) string {
 		path := filepath.Join(dir, name)
 		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: data}), 0o600))
+		require.NoError(t, os.Chtimes(path, time.Time{}, time.Unix(1e9+serial, 0))) // the clocks of file systems are coarse
 		return path
 	}
-	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: console.Config{
-		TLSCert: write("cert.pem", "CERTIFICATE", der), TLSKey: write("key.pem", "PRIVATE KEY", pkcs),
-	}})
-	trust := x509.NewCertPool()
-	trust.AppendCertsFromPEM(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	r.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trust}}}
-	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "").status)
+	cert, err := x509.ParseCertificate(der)
+	require.NoError(t, err)
+	return cert, console.Config{TLSCert: write("cert.pem", "CERTIFICATE", der), TLSKey: write("key.pem", "PRIVATE KEY", pkcs)}
+}
+
+// TestTLSFilesAreReadAgain: new files take effect within seconds; a file that is half written changes nothing.
+func TestTLSFilesAreReadAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	now := time.Now()
+	_, cfg := writeCertificate(t, dir, 1, now.Add(time.Hour))
+	secure, err := console.TLSConfig(cfg, func() time.Time { return now }, zerolog.Nop())
+	require.NoError(t, err)
+	serial := func() int64 {
+		now = now.Add(11 * time.Second)
+		cert, err := secure.GetCertificate(nil)
+		require.NoError(t, err)
+		return cert.Leaf.SerialNumber.Int64()
+	}
+	require.Equal(t, int64(1), serial())
+	writeCertificate(t, dir, 2, now.Add(time.Hour))
+	require.Equal(t, int64(2), serial())
+	require.NoError(t, os.WriteFile(cfg.TLSCert, []byte("-----BEGIN"), 0o600))
+	require.Equal(t, int64(2), serial())
+	require.NoError(t, os.Remove(cfg.TLSKey))
+	require.Equal(t, int64(2), serial())
+	writeCertificate(t, dir, 3, now.Add(time.Hour))
+	require.Equal(t, int64(3), serial())
+}
+
+// TestSelfSignedCertificateStaysValid: after steps of the clock, and after its year.
+func TestSelfSignedCertificateStaysValid(t *testing.T) {
+	t.Parallel()
+	for _, step := range append([]time.Duration{-48 * time.Hour, 366 * 24 * time.Hour}, clocktest.Steps...) {
+		now := time.Now()
+		secure, err := console.TLSConfig(console.Config{SelfSigned: true}, func() time.Time { return now }, zerolog.Nop())
+		require.NoError(t, err)
+		first, err := secure.GetCertificate(nil)
+		require.NoError(t, err)
+		now = clocktest.Step(now.Add(time.Minute), step)
+		cert, err := secure.GetCertificate(nil)
+		require.NoError(t, err)
+		require.False(t, now.Before(cert.Leaf.NotBefore) || now.After(cert.Leaf.NotAfter), step)
+		require.Equal(t, step.Abs() < 40*24*time.Hour && step != -48*time.Hour, first == cert, step)
+	}
 }

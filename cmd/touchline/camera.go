@@ -156,7 +156,7 @@ func (c *cameraCmd) serve(ctx context.Context, a *app, o camera.Options) error {
 	}
 	settings := a.cfg.Agent.Console.Config
 	pageFlags{TLS: c.TLS, Listen: listener.Addr().String()}.apply(&settings)
-	secure, err := console.TLSConfig(settings, o.Log)
+	secure, err := console.TLSConfig(settings, time.Now, o.Log)
 	if err != nil {
 		_ = listener.Close()
 		return err
