@@ -85,18 +85,35 @@ func distance(a, b []rune) int {
 }
 
 // Repeated reports whether a text is a part of another one. One word in three may differ, because recognizers make errors.
-func Repeated(text, of string) bool {
+func Repeated(text, of string) bool { return len(Repetitions(text, of)) > 0 }
+
+// Repetition is a place of a text in another one: the number of the other's words before and after it.
+type Repetition struct{ Before, After int }
+
+// Repetitions returns the places of a text in another one, as Repeated finds them. They do not overlap.
+func Repetitions(text, of string) (out []Repetition) {
 	words, of2 := strings.Fields(settings.Fold(text)), strings.Fields(settings.Fold(of))
 	if len(words) == 0 || len(words) > 2*len(of2) {
-		return false
+		return nil
 	}
 	// The longest common subsequence of words, in a stretch that is not much longer than the text.
-	best := 0
+	end, most := 0, 0
 	for from := range of2 {
 		part := of2[from:min(len(of2), from+len(words)+2)]
-		best = max(best, common(words, part))
+		n := common(words, part)
+		if 3*n < 2*len(words) || common(words, part[1:]) == n || from < end && n <= most {
+			continue // too unlike, or it begins later, or a better one is there
+		}
+		if from < end {
+			out = out[:len(out)-1]
+		}
+		for common(words, part[:len(part)-1]) == n {
+			part = part[:len(part)-1]
+		}
+		end, most = from+len(part), n
+		out = append(out, Repetition{Before: from, After: len(of2) - end})
 	}
-	return 3*best >= 2*len(words)
+	return out
 }
 
 // common returns the length of the longest common subsequence.

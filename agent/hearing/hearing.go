@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	// maxMicrophones bounds the received microphones, of which the loudest are active, and maxOwn those of one participant.
+	// maxMicrophones bounds the received microphones, and maxOwn those of one participant.
 	maxMicrophones = 100
 	maxOwn         = 2
 	// quietAfter is how long a reported level counts.
@@ -76,6 +76,8 @@ type Ears struct {
 	// spoken and voice hold the texts and levels of the voice, for the detection of echoes.
 	spoken echoTexts
 	voice  voiceLevels
+
+	outsiders outsiders
 
 	counts counts
 
@@ -303,6 +305,7 @@ func (e *Ears) lagged(d time.Duration) {
 func (e *Ears) closed(m *microphone) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.outsiders.end(m, 0, "", time.Now())
 	if e.mics[m.track] == m {
 		delete(e.mics, m.track)
 	}

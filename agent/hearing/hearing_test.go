@@ -199,6 +199,30 @@ type stage struct {
 	end func()
 }
 
+// newStage returns a stage whose Ears run until its end.
+func newStage(t *testing.T, cfg settings.Hearing, r inference.Recognizer) *stage {
+	t.Helper()
+	s := &stage{t: t, bot: &commentator{cfg: cfg, can: true}}
+	s.ears = hearing.New(hearing.Options{
+		Recognizer: r, Detector: func() (vad.Detector, error) {
+			if s.detector != nil {
+				return s.detector()
+			}
+			return livetest.Detector{}, nil
+		},
+		Log: zerolog.New(zerolog.SyncWriter(&s.log)),
+	})
+	s.ears.Attach(s.bot)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.ears.Run(ctx) }()
+	s.end = sync.OnceFunc(func() {
+		cancel()
+		require.NoError(t, <-done)
+	})
+	return s
+}
+
 // play runs f in a bubble with a stage, and ends the Ears afterwards.
 func play(t *testing.T, mode string, texts []string, f func(s *stage)) {
 	t.Helper()
@@ -206,24 +230,9 @@ func play(t *testing.T, mode string, texts []string, f func(s *stage)) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := settings.DefaultHearing()
 		cfg.Mode = mode
-		s := &stage{t: t, bot: &commentator{cfg: cfg, can: true}, asr: &script{texts: texts}}
-		s.ears = hearing.New(hearing.Options{
-			Recognizer: s.asr, Detector: func() (vad.Detector, error) {
-				if s.detector != nil {
-					return s.detector()
-				}
-				return livetest.Detector{}, nil
-			},
-			Log: zerolog.New(zerolog.SyncWriter(&s.log)),
-		})
-		s.ears.Attach(s.bot)
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- s.ears.Run(ctx) }()
-		s.end = sync.OnceFunc(func() {
-			cancel()
-			require.NoError(t, <-done)
-		})
+		asr := &script{texts: texts}
+		s := newStage(t, cfg, asr)
+		s.asr = asr
 		f(s)
 		s.end()
 		require.Zero(t, s.asr.held, "the recognizer is free again")

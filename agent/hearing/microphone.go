@@ -374,6 +374,7 @@ func (m *microphone) event(v live.Event) {
 		m.final(v)
 	case live.Failed:
 		m.judge(false)
+		m.ears.outsiders.end(m, v.Utterance, "", time.Now())
 		m.ears.counts.failed.Add(1)
 		m.ears.log.Warn().Err(v.Err).Str("participant", m.identity).Msg("speech got no text")
 	}
@@ -386,6 +387,9 @@ func (m *microphone) begin(v live.Event) {
 	m.segment, m.began, m.inside, m.shown, m.took = "SG_"+rand.Text()[:12], m.zero.Add(v.Start), true, time.Time{}, false
 	m.start, m.utterance = samples(v.Start), v.Utterance
 	m.addressed = held || m.began.Before(m.openTill) || m.pressed == v.Utterance
+	if !m.info.Instructs {
+		m.ears.outsiders.begin(outside{mic: m, watched: m.info.Watched, number: v.Utterance, from: m.began})
+	}
 }
 
 // utteranceOf returns the common fields of the events of an utterance.

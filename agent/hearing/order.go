@@ -26,6 +26,7 @@ func (m *microphone) final(v live.Event) {
 	h := m.utteranceOf(v)
 	h.Final = true
 	m.mu.Lock()
+	began := m.zero.Add(v.Start) // the next utterance may have begun
 	h.Ended = m.zero.Add(v.End)
 	addressed, instructs, shown := m.addressed, m.info.Instructs, !m.shown.IsZero()
 	m.addressed, m.openTill = false, time.Time{}
@@ -33,6 +34,7 @@ func (m *microphone) final(v live.Event) {
 	m.renew()
 
 	text := strings.TrimSpace(v.Text)
+	m.ears.outsiders.end(m, v.Utterance, text, h.Ended)
 	c := m.ears.bot.Hearing()
 	h.Caption = m.captions()
 	order, woken := command.Addressed(text, c.WakeWords)
@@ -58,15 +60,21 @@ func (m *microphone) final(v live.Event) {
 	}
 	m.ears.counts.utterances.Add(1)
 	m.ears.lagged(time.Since(h.Ended))
-	switch {
-	case !woken || !c.Orders():
-	case order == "" && instructs:
-		m.openLine(h.Ended)
-	case order != "" && instructs:
-		h.Order = m.ears.act(order, h.Identity, c)
-	case order != "":
-		m.ears.counts.refused.Add(1)
-		h.Order = &agent.SpokenOrder{Text: order, Refused: "speaker is not allowed to give instructions"}
+	if woken && c.Orders() {
+		err := errNoRight
+		if instructs {
+			err = m.ears.elsewhere(text, order, began, h.Ended)
+		}
+		switch {
+		case order == "" && err == nil:
+			m.openLine(h.Ended)
+		case order == "":
+		case err == nil:
+			h.Order = m.ears.act(order, h.Identity, c)
+		default:
+			m.ears.counts.refused.Add(1)
+			h.Order = &agent.SpokenOrder{Text: order, Refused: err.Error()}
+		}
 	}
 	if h.Caption || h.Order != nil {
 		m.send(h)
@@ -81,8 +89,11 @@ func (m *microphone) openLine(from time.Time) {
 	m.renew()
 }
 
-// errDoesNotRead refuses an instruction for an engine without instructions.
-var errDoesNotRead = errors.New("this engine cannot follow instructions")
+var (
+	errNoRight = errors.New("speaker is not allowed to give instructions")
+	// errDoesNotRead refuses an instruction for an engine without instructions.
+	errDoesNotRead = errors.New("this engine cannot follow instructions")
+)
 
 // act carries out an order and confirms it.
 func (e *Ears) act(text, identity string, c settings.Hearing) *agent.SpokenOrder {

@@ -1,0 +1,152 @@
+package hearing
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"touchline/agent/command"
+	"touchline/agent/settings"
+)
+
+// A loudspeaker beside an open microphone plays the words of other participants and of the camera. They must not act with the right of
+// the microphone's owner. The room knows them already from the microphone of their speaker, earlier by the way through the loudspeaker.
+// People in one place are different: all of their microphones hear an order at the same time.
+const (
+	// together is how much earlier another microphone may have an order that it hears directly, because networks differ.
+	together = 150 * time.Millisecond
+	// replayed is the longest way through a loudspeaker. The camera's sound may take longer by the delay of the picture.
+	replayed = 2500 * time.Millisecond
+	// wakeLength is the number of words before an order that are compared too.
+	wakeLength = 2
+	// othersWait bounds the wait for the texts of other microphones, longest is their length, and remembered bounds their age.
+	othersWait = 3 * time.Second
+	longest    = 30 * time.Second
+	remembered = 2 * time.Minute
+)
+
+var (
+	errElsewhere = errors.New("another microphone or the camera had these words before; with a loudspeaker, use a headset")
+	errUnknown   = errors.New("the words of another microphone are not known yet; repeat the order")
+)
+
+// outside is speech in a microphone whose owner may not instruct.
+type outside struct {
+	mic      *microphone
+	watched  bool
+	number   int // of the utterance
+	from, to time.Time
+	text     string
+	known    chan struct{} // closed once to and text are set
+}
+
+// outsiders are the speech of people that may not instruct, oldest first.
+type outsiders struct {
+	mu   sync.Mutex
+	list []*outside
+}
+
+func (s *outsiders) begin(o outside) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = slices.DeleteFunc(s.list, func(old *outside) bool { return o.from.Sub(old.from) > remembered })
+	o.known = make(chan struct{})
+	s.list = append(s.list, &o)
+}
+
+// end sets the text of a microphone's utterance; of all that have none if the number is 0.
+func (s *outsiders) end(m *microphone, number int, text string, to time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.list {
+		if o.mic != m || number != 0 && o.number != number {
+			continue
+		}
+		select {
+		case <-o.known:
+		default:
+			o.text, o.to = text, to
+			close(o.known)
+		}
+	}
+}
+
+// cut ends an utterance, so that its text is known soon.
+func (m *microphone) cut(number int, now time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.inside && m.utterance == number {
+		m.ends = now
+		m.wake.Set()
+	}
+}
+
+// elsewhere returns an error if the words of an order came from another microphone or the camera: they had them earlier, and their
+// owners may not instruct. text ends with the order; it was spoken from one time to another.
+func (e *Ears) elsewhere(text, order string, from, to time.Time) error {
+	e.outsiders.mu.Lock()
+	others := slices.Clone(e.outsiders.list)
+	e.outsiders.mu.Unlock()
+	words := strings.Fields(settings.Fold(text))
+	before := max(0, len(words)-len(strings.Fields(settings.Fold(order)))-wakeLength)
+	said := strings.Join(words[before:], " ")
+	delay := time.Duration(e.bot.Snapshot().Delay * float64(time.Second))
+	reach := func(o *outside) time.Duration {
+		if o.watched {
+			return replayed + delay
+		}
+		return replayed
+	}
+	others = slices.DeleteFunc(others, func(o *outside) bool {
+		return !o.from.Before(to) || before == 0 && from.Sub(o.from) <= together || to.Sub(o.from) > longest+reach(o)
+	})
+	for _, o := range others {
+		o.mic.cut(o.number, time.Now())
+	}
+	wait := time.NewTimer(othersWait)
+	defer wait.Stop()
+	unlike := map[*microphone]*outside{} // the last speech of each microphone, if it has not the words
+	for _, o := range others {
+		select {
+		case <-o.known:
+		case <-wait.C:
+			return errUnknown
+		case <-e.ctx.Done():
+			return errUnknown
+		}
+		found := command.Repetitions(said, o.text)
+		starts := o.from
+		if last := unlike[o.mic]; len(found) == 0 && last != nil { // the words may be cut in two
+			found, starts = command.Repetitions(said, last.text+" "+o.text), last.from
+		}
+		delete(unlike, o.mic)
+		if len(found) == 0 {
+			unlike[o.mic] = o
+		}
+		for _, r := range found {
+			if least, most := lead(r, before, from.Sub(starts), to.Sub(o.to)); most > together && least <= reach(o) {
+				return errElsewhere
+			}
+		}
+	}
+	return nil
+}
+
+// lead bounds how much earlier another microphone had the words of an order. before are the words before the order in its own text, and
+// starts and ends how much earlier the other text starts and ends. Sound without words makes starts greater and ends less.
+func lead(r command.Repetition, before int, starts, ends time.Duration) (least, most time.Duration) {
+	most = math.MaxInt64
+	switch {
+	case r.Before == before:
+		most = starts
+	case r.After == 0:
+		most = ends
+	}
+	if before == 0 {
+		most = min(most, starts)
+	}
+	return ends, most
+}
