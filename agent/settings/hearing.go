@@ -49,7 +49,8 @@ type Hearing struct {
 	BargeIn string `yaml:"manners" env:"MANNERS"`
 	// MaxWait bounds how long a comment waits for people to end, with BargeInWait.
 	MaxWait time.Duration `yaml:"max_wait" env:"MAX_WAIT"`
-	// MaxSpeakers is the number of people recognized at once, the loudest first.
+	// MaxSpeakers is the number of microphones recognized at once: people that may instruct first, then the loudest. Silent ones of
+	// those people take at most half of the places.
 	MaxSpeakers int `yaml:"max_speakers" env:"MAX_SPEAKERS"`
 }
 
