@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"touchline/internal/wav"
 	"touchline/media/codec/wire"
 )
 
@@ -160,5 +161,28 @@ func FuzzServe(f *testing.F) {
 	f.Add(wire.Unit{ID: 1, Codec: wire.MJPEG, Flags: wire.FlagSample, Data: []byte{0xff, 0xd8}}.Append(nil))
 	f.Fuzz(func(t *testing.T, in []byte) {
 		_, _ = serve(t, append(hello(), in...))
+	})
+}
+
+// FuzzUnpack decodes the sound of a file of any format.
+func FuzzUnpack(f *testing.F) {
+	if err := loadUnpacker(); err != nil {
+		f.Skip(err)
+	}
+	f.Add(wav.Encode(make([]float32, 800), 16000))
+	f.Add([]byte("OggS\x00\x02\x00\x00\x00\x00\x00\x00\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x13OpusHead\x01\x01\x38\x01\x80\xbb"))
+	f.Add([]byte("fLaC\x80\x00\x00\x22\x10\x00\x10\x00\x00\x00\x00\x00\x00\x00\x0a\xc4\x40\xf0\x00\x00\x00\x00"))
+	f.Add([]byte("ID3\x04\x00\x00\x00\x00\x00\x00\xff\xfb\x90\x00"))
+	f.Add([]byte("\x00\x00\x00\x18ftypM4A \x00\x00\x00\x00M4A mp42\x00\x00\x00\x08moov"))
+	f.Add([]byte("\x1a\x45\xdf\xa3\x84\x42\x82\x81w"))
+	f.Fuzz(func(t *testing.T, in []byte) {
+		file, err := os.CreateTemp(t.TempDir(), "")
+		require.NoError(t, err)
+		defer file.Close()
+		_, err = file.Write(in)
+		require.NoError(t, err)
+		_, err = file.Seek(0, io.SeekStart)
+		require.NoError(t, err)
+		_ = unpackSound(int(file.Fd()), io.Discard)
 	})
 }

@@ -71,7 +71,11 @@ int tl_unpack_open(tl_unpack *u, int fd) {
 	int err = lib.open(&f, NULL, NULL, &opts); // frees f if it fails
 	av_dict_free(&opts);
 	u->format = err < 0 ? NULL : f;
-	if (err < 0) return err;
+	if (err < 0) {
+		av_freep(&io->buffer);
+		lib.io_free(&io);
+		return err;
+	}
 	for (unsigned i = 0; i < f->nb_streams; i++)
 		if (f->streams[i]->codecpar->codec_type != AVMEDIA_TYPE_AUDIO) f->streams[i]->discard = AVDISCARD_ALL;
 	if ((err = lib.info(f, NULL)) < 0) return err;
