@@ -127,3 +127,19 @@ func FuzzReadSheet(f *testing.F) {
 		require.Equal(t, background, again, "the same bytes each time")
 	})
 }
+
+// FuzzReadProfile reads a profile of people.
+func FuzzReadProfile(f *testing.F) {
+	f.Add([]byte("name: late night\nprompt: Whisper.\nspeech: true\nvoice_gain: -3\nsuggestions: {nl: Rustig aan}\n"))
+	f.Add([]byte("prompt: [a]\nvoice_gain: NaN\n"))
+	f.Add([]byte("&a [*a]"))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		p, err := prompt.ReadProfile("one", text)
+		if err != nil {
+			return
+		}
+		again, err := p.Trimmed()
+		require.NoError(t, err)
+		require.Equal(t, p, again)
+	})
+}

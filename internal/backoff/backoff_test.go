@@ -64,3 +64,14 @@ func TestRetryAfter(t *testing.T) {
 	both := http.Header{"Retry-After": {"2"}, "Retry-After-Ms": {"1300"}}
 	require.Equal(t, 1300*time.Millisecond, backoff.RetryAfter(both, now))
 }
+
+// FuzzRetryAfter reads the wait that a server asks for.
+func FuzzRetryAfter(f *testing.F) {
+	f.Add("2.5", "")
+	f.Add("Wed, 21 Oct 2026 07:28:00 GMT", "NaN")
+	f.Add("-1", "1e400")
+	f.Fuzz(func(t *testing.T, after, ms string) {
+		h := http.Header{"Retry-After": {after}, "Retry-After-Ms": {ms}}
+		require.GreaterOrEqual(t, backoff.RetryAfter(h, time.Unix(0, 0)), time.Duration(0))
+	})
+}

@@ -1,6 +1,10 @@
 package signaling //nolint:testpackage // the parsers are not exported
 
-import "testing"
+import (
+	"testing"
+
+	"touchline/media/source"
+)
 
 // FuzzFragment parses the body of a PATCH.
 func FuzzFragment(f *testing.F) {
@@ -22,6 +26,7 @@ func FuzzSDP(f *testing.F) {
 		"a=rtcp-mux\r\na=candidate:1 1 udp 2130706431 192.168.1.2 5000 typ host\r\na=end-of-candidates\r\n")
 	f.Add("v=0\r\n")
 	f.Fuzz(func(t *testing.T, text string) {
+		newDestinations(source.Allow{Loopback: true}).filter(text)
 		_, restartErr := restarted(text, fragment{Ufrag: "abcd", Pwd: "0123456789012345678901"})
 		_, polishErr := polished(text, true)
 		_, answerErr := answerFragment(text)

