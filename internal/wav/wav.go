@@ -185,8 +185,8 @@ func PCM(samples []float32) []int16 {
 
 // EncodePCM returns a file of one channel with 16 bits.
 func EncodePCM(pcm []int16, rate int) []byte {
-	b := Head(uint32(2*len(pcm)), rate)               //nolint:gosec // G115: a file beyond 4 GB has no length, like a stream
-	b, _ = binary.Append(b, binary.LittleEndian, pcm) // has a fixed size
+	b := Head(uint32(min(2*uint64(len(pcm)), math.MaxUint32)), rate) // a file beyond 4 GB has no length, like a stream
+	b, _ = binary.Append(b, binary.LittleEndian, pcm)                // has a fixed size
 	return b
 }
 

@@ -3,6 +3,7 @@ package onnx
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -42,7 +43,10 @@ func readTensor(b []byte) (t Tensor, err error) {
 		case tensorDims:
 			return f.appendInts(&t.Shape)
 		case tensorDataType:
-			t.Type = models.Type(f.value) //nolint:gosec // ONNX has fewer than 256 types
+			if f.value > math.MaxUint8 {
+				return fmt.Errorf("element type %d is not supported", f.value)
+			}
+			t.Type = models.Type(f.value)
 		case tensorName:
 			t.Name = string(f.bytes)
 		case tensorRaw:

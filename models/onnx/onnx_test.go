@@ -118,6 +118,7 @@ func TestDamagedFiles(t *testing.T) {
 		{"text", []byte("not a model at all"), "not an ONNX file"},
 		{"graph is a number", []byte{0x38, 1}, "not an ONNX file"},
 		{"two graphs", []byte{0x3a, 0, 0x3a, 0}, "expected one graph in the ONNX file, got 2"},
+		{"element type 257", []byte{0x3a, 5, 0x2a, 3, 0x10, 0x81, 2}, "element type 257 is not supported"},
 		{"offset is a word", append([]byte{0x3a, 19, 0x2a, 17, 0x6a, 15, 0x0a, 6}, "offset\x12\x05words"...), `expected a number, got "words"`},
 	}
 	for _, tt := range tests {

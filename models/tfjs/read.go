@@ -68,7 +68,10 @@ func (t *text) UnmarshalJSON(b []byte) error {
 			return err
 		}
 		for _, c := range list {
-			coded = append(coded, byte(c)) //nolint:gosec // a byte
+			if c > math.MaxUint8 {
+				return fmt.Errorf("text as a list of bytes: %d is no byte", c)
+			}
+			coded = append(coded, byte(c))
 		}
 	}
 	*t = text(coded)

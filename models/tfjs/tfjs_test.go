@@ -139,6 +139,7 @@ func TestErrors(t *testing.T) {
 		{`["plus:0"]`, `["plus2"]`, "plus2: no such node"},
 		{`["plus:0"]`, `["sum"]`, "the graph has a loop"},
 		{`["plus:0"]`, `[]`, "relu (Relu6): expected 1 inputs or more, got 0"},
+		{`[83,65,77,69]`, `[339,65,77,69]`, "text as a list of bytes: 339 is no byte"},
 		{`[83,65,77,69]`, `[83,65]`, `conv (Conv2D): padding "SA" is not supported`},
 		{`"TkhXQw=="`, `"TkNIVw=="`, `data_format: expected NHWC, got "NCHW"`},
 		{`["1","2","2","1"]`, `["1","0","2","1"]`, "strides [1 0 2 1] and dilations [1 1 1 1] are not supported"},

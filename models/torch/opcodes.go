@@ -113,7 +113,7 @@ func (m *machine) plain(op byte) error {
 }
 
 // integer pushes an integer of n bytes; four bytes have a sign.
-func (m *machine) integer(n int) error {
+func (m *machine) integer(n uint64) error {
 	v, err := m.number(n)
 	if err != nil {
 		return err

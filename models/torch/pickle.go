@@ -128,7 +128,7 @@ type machine struct {
 	at    int // of the current operation
 	pos   int
 	stack []any
-	memo  map[uint32]any
+	memo  map[uint64]any
 }
 
 // errTruncated is returned for a pickle without its end.
@@ -139,7 +139,7 @@ func unpickle(in []byte) (any, error) {
 	if len(in) < 2 || in[0] != opProto || in[1] < 2 || in[1] > 5 {
 		return nil, errors.New("expected a pickle of protocol 2 to 5: save with torch.save's default")
 	}
-	m := &machine{in: in, pos: 2, memo: map[uint32]any{}}
+	m := &machine{in: in, pos: 2, memo: map[uint64]any{}}
 	for range maxSteps {
 		m.at = m.pos
 		op, err := m.number(1)
@@ -166,13 +166,13 @@ func (m *machine) bytes(n uint64) ([]byte, error) {
 		return nil, errTruncated
 	}
 	b := m.in[m.pos:][:n]
-	m.pos += int(n) //nolint:gosec // at most the length
+	m.pos += len(b)
 	return b, nil
 }
 
 // number reads a little-endian number of n bytes.
-func (m *machine) number(n int) (uint64, error) {
-	b, err := m.bytes(uint64(n)) //nolint:gosec // 1 to 8
+func (m *machine) number(n uint64) (uint64, error) {
+	b, err := m.bytes(n)
 	if err != nil {
 		return 0, err
 	}
@@ -395,7 +395,7 @@ func (m *machine) remember(at uint64, err error) error {
 	if err != nil {
 		return err
 	}
-	m.memo[uint32(at)] = v //nolint:gosec // numbers of at most four bytes
+	m.memo[at] = v
 	return m.push(v)
 }
 
@@ -404,7 +404,7 @@ func (m *machine) recall(at uint64, err error) error {
 	if err != nil {
 		return err
 	}
-	v, ok := m.memo[uint32(at)] //nolint:gosec // numbers of at most four bytes
+	v, ok := m.memo[at]
 	if !ok {
 		return fmt.Errorf("no stored value %d", at)
 	}
@@ -412,7 +412,7 @@ func (m *machine) recall(at uint64, err error) error {
 }
 
 // text pushes text with a length field of n bytes.
-func (m *machine) text(n int) error {
+func (m *machine) text(n uint64) error {
 	length, err := m.number(n)
 	if err != nil {
 		return err
@@ -433,7 +433,7 @@ func (m *machine) long() error {
 	if n > 8 {
 		return fmt.Errorf("an integer of %d bytes is too large", n)
 	}
-	v, err := m.number(int(n)) //nolint:gosec // at most 8
+	v, err := m.number(n)
 	if err != nil || n == 0 {
 		return errors.Join(err, m.push(0))
 	}
