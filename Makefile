@@ -168,6 +168,14 @@ lint: setup web bin/golangci-lint ## golangci-lint, with the import ladder, and 
 bin/golangci-lint:
 	GOBIN=$(CURDIR)/bin GOFLAGS= go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
 
+.PHONY: vuln
+vuln: ## known vulnerabilities of the Go modules; without a database it exits with 3 (DATABASE: another than Go's)
+	@scripts/vuln.sh $(DATABASE)
+
+.PHONY: sbom
+sbom: build ## bills of materials of the programs and the page, as CycloneDX, in bin/sbom
+	@scripts/sbom.sh
+
 .PHONY: deploy-check
 deploy-check: setup web ## deploy/ against helm, promtool, hadolint and published schemas
 	@scripts/deploy-check.sh
