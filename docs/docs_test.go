@@ -193,7 +193,7 @@ func TestSettingsTable(t *testing.T) {
 func TestLinks(t *testing.T) {
 	docs, err := filepath.Glob(filepath.Join(moduleRoot, "docs", "*.md"))
 	require.NoError(t, err)
-	for _, name := range []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "deploy/README.md"} {
+	for _, name := range []string{"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md"} {
 		docs = append(docs, filepath.Join(moduleRoot, name))
 	}
 	for _, doc := range docs {
