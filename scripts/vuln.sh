@@ -19,7 +19,7 @@ say() { echo "vuln: $*" >&2; }
 	mv "$tools/govulncheck" "$tool"
 }
 # govulncheck asks the database after minutes of reading packages.
-if ! answer=$("$tool" -db "$database" -mode query -format json "stdlib@v$(go env GOVERSION | sed 's/^go//')" 2>&1); then
+if ! answer=$("$tool" -db "$database" -mode query -format json stdlib@v1.26.0 2>&1); then
 	say "no database at $database: $(echo "$answer" | tail -n 1)"
 	exit 3
 fi
