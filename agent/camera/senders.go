@@ -13,6 +13,7 @@ import (
 	"github.com/livekit/protocol/livekit"
 
 	"touchline/agent/room/conn"
+	"touchline/agent/room/control"
 	"touchline/media"
 	"touchline/media/signaling"
 	"touchline/media/source"
@@ -200,14 +201,17 @@ func (s *Senders) leave(p *sender, reason string) {
 func Authorize(keys conn.Keys) func(token, name string) (whip.Sender, error) {
 	return func(token, name string) (whip.Sender, error) {
 		who, err := conn.VerifySender(keys, token, name)
+		until, over := control.Expired(who.Attributes, time.Now())
 		switch {
 		case errors.Is(err, conn.ErrNoRight):
 			return whip.Sender{}, fmt.Errorf("%w: %w", signaling.ErrForbidden, err)
 		case err != nil:
 			return whip.Sender{}, fmt.Errorf("%w: %w", signaling.ErrNoToken, err)
+		case over:
+			return whip.Sender{}, fmt.Errorf("%w: its link has expired", signaling.ErrNoToken)
 		}
 		// The key is the identity, as a sender may renew its token.
-		return whip.Sender{Key: "livekit:" + who.Identity, Identity: who.Identity, Name: who.Name, With: who.Agents}, nil
+		return whip.Sender{Key: "livekit:" + who.Identity, Identity: who.Identity, Name: who.Name, With: who.Agents, Until: until}, nil
 	}
 }
 

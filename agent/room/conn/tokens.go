@@ -149,7 +149,10 @@ func VerifySender(keys Keys, token, room string) (Person, error) {
 		!video.GetCanPublishSource(livekit.TrackSource_CAMERA) {
 		return Person{}, ErrNoRight
 	}
-	return Person{Room: room, Identity: claims.Identity, Name: claims.Name, Agents: claims.GetRoomConfiguration().GetAgents()}, nil
+	return Person{
+		Room: room, Identity: claims.Identity, Name: claims.Name, Attributes: claims.Attributes,
+		Agents: claims.GetRoomConfiguration().GetAgents(),
+	}, nil
 }
 
 // VerifyViewer checks a token for watching a room from outside of LiveKit. It returns the attributes in the token.

@@ -282,3 +282,30 @@ func TestDTLSTeardown(t *testing.T) {
 	resp, _ := srv.request(t, http.MethodDelete, location, "")
 	require.Equal(t, http.StatusNotFound, resp.StatusCode)
 }
+
+// TestSessionEndsWithItsLink: the session of a token with an end is over then. Another one goes on.
+func TestSessionEndsWithItsLink(t *testing.T) {
+	t.Parallel()
+	srv := start(t, func(o *whip.Options) {
+		authorize := o.Authorize
+		o.Authorize = func(token, room string) (whip.Sender, error) {
+			s, err := authorize(token, room)
+			s.Until = time.Now().Add(2 * time.Second)
+			return s, err
+		}
+	})
+	guest := srv.connect(t, senderOptions{codec: h264, headers: []string{"Authorization", "Bearer token-for-match"}})
+	guest.play(signalingtest.Clip(t, media.H264))
+	one := <-srv.opened
+	own := srv.connect(t, senderOptions{codec: h264})
+	own.play(signalingtest.Clip(t, media.H264))
+	two := <-srv.opened
+	select {
+	case reason := <-one.closed:
+		require.Equal(t, "its link has expired", reason)
+	case <-time.After(2 * time.Minute):
+		t.Fatal("the session goes on")
+	}
+	two.next(t)
+	require.Len(t, srv.Sessions(), 1)
+}

@@ -72,11 +72,14 @@ func (x *Session) slot() string { return x.Room + "\x00" + x.Sender.Key }
 // RequestKeyFrame asks the sender for a key frame. Some senders ignore it.
 func (x *Session) RequestKeyFrame() { x.wants.Set() }
 
-// run requests key frames, and ends a session without packets.
+// run requests key frames, and ends a session without packets or whose rights have ended.
 func (x *Session) run() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	now := x.server.opts.Now
+	if until := x.Sender.Until; !until.IsZero() {
+		defer time.AfterFunc(until.Sub(now()), func() { x.Cancel("its link has expired") }).Stop()
+	}
 	var asked time.Time
 	var later <-chan time.Time
 	for {

@@ -1,0 +1,36 @@
+package camera_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent/camera"
+	"touchline/agent/room/conn"
+	"touchline/agent/room/control"
+	"touchline/media/signaling"
+)
+
+// TestTokenOfALink: the camera token of a link authorises a sender until the link ends.
+func TestTokenOfALink(t *testing.T) {
+	t.Parallel()
+	keys := conn.Keys{APIKey: "key", APISecret: "a secret that is long enough for a signature"}
+	authorize := camera.Authorize(keys)
+	token := func(until time.Time) string {
+		token, err := conn.CameraToken(keys, conn.Person{Room: "match", Identity: "phone", Attributes: control.Attributes(0, until)})
+		require.NoError(t, err)
+		return token
+	}
+	until := time.Now().Add(time.Hour).Truncate(time.Second)
+	who, err := authorize(token(until), "match")
+	require.NoError(t, err)
+	require.True(t, until.Equal(who.Until), who.Until)
+
+	who, err = authorize(token(time.Time{}), "match")
+	require.NoError(t, err)
+	require.Zero(t, who.Until)
+
+	_, err = authorize(token(time.Now().Add(-time.Minute)), "match")
+	require.ErrorIs(t, err, signaling.ErrNoToken)
+}
