@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -49,11 +48,11 @@ func by(r *http.Request) string {
 	if name := visitorOf(r).name; name != "" {
 		return name
 	}
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil || peer.Addr().Unmap().IsLoopback() {
+	peer := peerOf(r)
+	if !peer.IsValid() || peer.IsLoopback() {
 		return "the page"
 	}
-	return "the page (" + peer.Addr().Unmap().WithZone("").String() + ")"
+	return "the page (" + peer.String() + ")"
 }
 
 func (h *roomEntry) postInstruction(r *http.Request, in instructionBody) error {

@@ -23,6 +23,8 @@ type Config struct {
 	SelfSigned bool   `yaml:"tls_self_signed" env:"TLS_SELF_SIGNED"`
 	// AllowedHosts are additional names in the Host header, besides loopback names and the listen address.
 	AllowedHosts []string `yaml:"allowed_hosts" env:"ALLOWED_HOSTS"`
+	// TrustedProxies are the addresses or networks of reverse proxies. Only their X-Forwarded-For and Forwarded name the client.
+	TrustedProxies []string `yaml:"trusted_proxies" env:"TRUSTED_PROXIES"`
 	// KeepAlive is the time between comments on a silent SSE stream.
 	KeepAlive time.Duration `yaml:"keep_alive" env:"KEEP_ALIVE"`
 }
@@ -52,6 +54,10 @@ func (c Config) Validate() error {
 	for _, host := range c.AllowedHosts {
 		s.That(host != "" && !strings.ContainsAny(host, "/ *@"), "allowed_hosts",
 			"host names without scheme, path or wildcard", strconv.Quote(host))
+	}
+	for _, proxy := range c.TrustedProxies {
+		_, err := parseProxies([]string{proxy})
+		s.That(err == nil, "trusted_proxies", "addresses or networks, such as 127.0.0.1 or 10.0.0.0/8", strconv.Quote(proxy))
 	}
 	s.That(c.KeepAlive >= time.Second && c.KeepAlive <= 5*time.Minute, "keep_alive", "between 1s and 5m", c.KeepAlive)
 	return s.Err()

@@ -195,9 +195,11 @@ func New(opts Options) (*Server, error) {
 			return nil, fmt.Errorf("register the metrics of transcription: %w", err)
 		}
 	}
-	if s.handler, err = s.routes(); err != nil {
+	handler, err := s.routes()
+	if err != nil {
 		return nil, err
 	}
+	s.handler = g.proxies.behind(handler)
 	return s, nil
 }
 

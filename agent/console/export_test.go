@@ -2,6 +2,7 @@ package console
 
 import (
 	"errors"
+	"net/http"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -55,4 +56,12 @@ func PatchChecker() func(body []byte) {
 		var in roomPatch
 		d.fields(body, schema, &in)
 	}
+}
+
+// Client returns the address of a request's client behind trusted proxies.
+func Client(r *http.Request, trusted ...string) (string, error) {
+	p, err := parseProxies(trusted)
+	var out string
+	p.behind(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { out = peerOf(r).String() })).ServeHTTP(nil, r)
+	return out, err
 }

@@ -32,12 +32,14 @@ const cookieLife = 30 * 24 * time.Hour
 //     everything (DNS rebinding). IP addresses cannot be rebound.
 //   - Origin and Sec-Fetch-Site must match this host. Otherwise a page of another site could control the bot.
 //   - A token is required unless listen address, peer and Host are all loopback, without a proxy in between. A forwarder
-//     on this machine may pass on any Host without adding a header, so a configured token or allowed host ends the exemption.
+//     on this machine may pass on any Host without adding a header, so a configured token, allowed host or trusted proxy ends the
+//     exemption.
 type guard struct {
 	loopback bool // the listen address is loopback
 	exempt   bool // requests that stay on this machine need no token
 	anyHost  bool // the listen address is 0.0.0.0 or ::
 	names    []string
+	proxies  proxies
 	token    string
 	keys     access.Keys // of shared links' tokens
 	made     bool        // the token was generated
@@ -93,13 +95,16 @@ func newGuard(cfg Config, keys access.Keys) (*guard, error) {
 		}
 		g.names = append(g.names, name)
 	}
+	if g.proxies, err = parseProxies(cfg.TrustedProxies); err != nil {
+		return nil, fmt.Errorf("%w: console.trusted_proxies: %w", ErrConfig, err)
+	}
 	if err := cfg.checkToken(); err != nil {
 		return nil, fmt.Errorf("%w: console.%w", ErrConfig, err)
 	}
 	if g.token == "" {
 		g.token, g.made = rand.Text(), true // 128 random bits
 	}
-	g.exempt = g.loopback && g.made && len(cfg.AllowedHosts) == 0
+	g.exempt = g.loopback && g.made && len(cfg.AllowedHosts) == 0 && len(g.proxies) == 0
 	mac := hmac.New(sha256.New, []byte(g.token))
 	mac.Write([]byte("touchline console cookie"))
 	g.cookie = base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
@@ -227,8 +232,7 @@ func (g *guard) trusted(r *http.Request) bool {
 	if !g.exempt {
 		return false
 	}
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil || !peer.Addr().Unmap().IsLoopback() {
+	if !peerOf(r).IsLoopback() {
 		return false
 	}
 	if name, ok := hostName(r.Host); !ok || !isLoopbackName(name) {
@@ -244,8 +248,7 @@ func (g *guard) trusted(r *http.Request) bool {
 
 // mayLogin counts a login attempt of a request's peer. Beyond the limit, it returns the wait until the next attempt.
 func (g *guard) mayLogin(r *http.Request, now time.Time) (wait time.Duration, ok bool) {
-	peer, _ := netip.ParseAddrPort(r.RemoteAddr) // always valid
-	if wait, ok = g.logins.Allow(limit.Network(peer.Addr()), now); !ok {
+	if wait, ok = g.logins.Allow(limit.Network(peerOf(r)), now); !ok {
 		return wait, false
 	}
 	return g.allLogins.Allow(struct{}{}, now)
@@ -266,8 +269,7 @@ func (g *guard) mayTry(r *http.Request, now time.Time) (wait time.Duration, trie
 
 // mayTryCookie counts a request with a wrong cookie, or of a player with a wrong token, and returns the wait as mayLogin does.
 func (g *guard) mayTryCookie(r *http.Request, now time.Time) (wait time.Duration, ok bool) {
-	peer, _ := netip.ParseAddrPort(r.RemoteAddr) // always valid
-	return g.cookies.Allow(limit.Network(peer.Addr()), now)
+	return g.cookies.Allow(limit.Network(peerOf(r)), now)
 }
 
 // login returns the cookie for a token.

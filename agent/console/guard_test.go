@@ -435,6 +435,7 @@ func TestForwarderNeedsTheToken(t *testing.T) {
 	for name, cfg := range map[string]console.Config{
 		"token":          {Token: token},
 		"names":          {AllowedHosts: []string{"live.example.org"}},
+		"a proxy":        {TrustedProxies: []string{"127.0.0.1"}},
 		"token and name": {Token: token, AllowedHosts: []string{"live.example.org"}},
 	} {
 		t.Run(name, func(t *testing.T) {
