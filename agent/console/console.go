@@ -72,6 +72,8 @@ type Tokens interface {
 type Players interface {
 	// ServeWHEP answers a request.
 	ServeWHEP(w http.ResponseWriter, r *http.Request, a signaling.Admission)
+	// Metrics returns the metrics of the players.
+	Metrics() prometheus.Collector
 	// Run serves until ctx ends.
 	Run(ctx context.Context) error
 }
@@ -190,10 +192,8 @@ func New(opts Options) (*Server, error) {
 	if s.requests, s.expired, err = registerMetrics(s.rooms, opts.Registry); err != nil {
 		return nil, err
 	}
-	if opts.Transcription != nil {
-		if err := opts.Registry.Register(opts.Transcription.Metrics()); err != nil {
-			return nil, fmt.Errorf("register the metrics of transcription: %w", err)
-		}
+	if err := s.registerParts(); err != nil {
+		return nil, err
 	}
 	handler, err := s.routes()
 	if err != nil {
@@ -201,6 +201,29 @@ func New(opts Options) (*Server, error) {
 	}
 	s.handler = g.proxies.behind(handler)
 	return s, nil
+}
+
+// metered is a part with metrics of its own.
+type metered interface{ Metrics() prometheus.Collector }
+
+// registerParts registers the metrics of the parts behind the console.
+func (s *Server) registerParts() error {
+	parts := map[string]metered{}
+	if s.opts.Transcription != nil {
+		parts["transcription"] = s.opts.Transcription
+	}
+	if s.opts.WHEP != nil {
+		parts["WHEP"] = s.opts.WHEP
+	}
+	if whip, ok := s.opts.WHIP.(metered); ok {
+		parts["WHIP"] = whip
+	}
+	for name, part := range parts {
+		if err := s.opts.Registry.Register(part.Metrics()); err != nil {
+			return fmt.Errorf("register the metrics of %s: %w", name, err)
+		}
+	}
+	return nil
 }
 
 // URL is the address to open in a browser on this machine or its network,

@@ -191,6 +191,11 @@ type visitor struct {
 	expires time.Time // of its token; zero for never
 }
 
+// client returns the client for limits.
+func (v visitor) client(r *http.Request) limit.Client {
+	return limit.Client{Token: v.id, From: peerOf(r), Operator: v.rights.Allow(access.Process)}
+}
+
 // visitor returns the client of a request for a room; "" for no particular room. Without a required token, the client has no
 // rights.
 func (g *guard) visitor(r *http.Request, room string, now time.Time) visitor {
@@ -219,12 +224,17 @@ func (g *guard) granted(token, room string, now time.Time) visitor {
 	if err != nil {
 		return visitor{}
 	}
-	sum := sha256.Sum256([]byte(token))
-	v := visitor{id: string(sum[:16]), name: grant.Name, rights: grant.Rights, expires: grant.Expires}
+	v := visitor{id: nameOf(token), name: grant.Name, rights: grant.Rights, expires: grant.Expires}
 	if room != "" {
 		v.rights = grant.In(room)
 	}
 	return v
+}
+
+// nameOf returns a name of a token that does not reveal it.
+func nameOf(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return string(sum[:16])
 }
 
 // trusted reports whether a request needs no token because it stays on this machine.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"touchline/agent/access"
+	"touchline/internal/limit"
 	"touchline/media/signaling"
 )
 
@@ -26,9 +27,13 @@ func (s *Server) servePlayers(w http.ResponseWriter, r *http.Request) error {
 	}
 	token := signaling.Token(r)
 	a := signaling.Admission{Admitted: token != "" && equal(token, s.guard.token), Expired: s.expired.Inc}
+	who := visitor{rights: access.Everything}
 	if room, _, ok := signaling.Split("whep", r.URL); ok && !a.Admitted && s.guard.checkOrigin(r) == nil {
-		who := s.guard.visitor(r, room, time.Now())
+		who = s.guard.visitor(r, room, time.Now())
 		a.Admitted, a.Until = who.rights.Allow(access.Watch), who.expires
+	}
+	if !a.Admitted { // perhaps by a LiveKit token
+		who = visitor{id: nameOf(token)}
 	}
 	a.Refused = func() error {
 		if token == "" && len(r.CookiesNamed(tokenCookie)) == 0 {
@@ -40,6 +45,6 @@ func (s *Server) servePlayers(w http.ResponseWriter, r *http.Request) error {
 		}
 		return nil
 	}
-	s.opts.WHEP.ServeWHEP(w, r, a)
+	s.opts.WHEP.ServeWHEP(w, r.WithContext(limit.WithClient(r.Context(), who.client(r))), a)
 	return nil
 }

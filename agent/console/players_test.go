@@ -8,12 +8,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/access"
 	"touchline/agent/console"
 	"touchline/agent/whep"
+	"touchline/internal/metrics"
 	"touchline/media/signaling"
 )
 
@@ -27,6 +29,8 @@ func (door) ServeWHEP(w http.ResponseWriter, _ *http.Request, a signaling.Admiss
 	}
 	w.WriteHeader(http.StatusUnauthorized)
 }
+
+func (door) Metrics() prometheus.Collector { return metrics.Bundle{} }
 
 func (door) Run(ctx context.Context) error {
 	<-ctx.Done()

@@ -19,6 +19,7 @@ import (
 	"touchline/agent/audioapi"
 	"touchline/agent/events"
 	"touchline/agent/look"
+	"touchline/internal/limit"
 )
 
 // accessLevel is the access check of a path.
@@ -310,7 +311,7 @@ func (s *Server) transcriptionOperations() []endpoint {
 // answers makes an apiFunc of a handler that writes its errors.
 func answers(f http.HandlerFunc) apiFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		f(w, r.WithContext(audioapi.WithClient(r.Context(), visitorOf(r).id)))
+		f(w, r)
 		return nil
 	}
 }
@@ -445,7 +446,7 @@ func (s *Server) enter(level accessLevel, h apiFunc) apiFunc {
 				"a token for this room is required: that of a shared link, the configured one, or the one in the address printed at the "+
 					"start (#token=...); log in on the page, or send it as Authorization: Bearer")
 		}
-		ctx := context.WithValue(r.Context(), visitorKey{}, who)
+		ctx := limit.WithClient(context.WithValue(r.Context(), visitorKey{}, who), who.client(r))
 		if !who.expires.IsZero() {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithDeadlineCause(ctx, who.expires, errExpired)

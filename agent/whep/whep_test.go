@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"runtime"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/look"
 	"touchline/agent/whep"
+	"touchline/internal/limit"
 	"touchline/media"
 	"touchline/media/delay"
 	"touchline/media/fanout"
@@ -575,4 +577,37 @@ func TestOptionsAreLimited(t *testing.T) {
 	}
 	require.Equal(t, http.StatusTooManyRequests, status("Authorization", "Bearer guess"))
 	require.Equal(t, http.StatusOK, status("Access-Control-Request-Method", "POST"))
+}
+
+// TestPlacesOfPlayers: a link and an address have a part of the places, however often they ask, and the operator finds one in any case.
+func TestPlacesOfPlayers(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, func(o *whep.Options) { o.MaxSessions, o.PerMinute, o.ConnectTime = 18, -1, time.Hour })
+	var who limit.Client
+	s.api.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.RemoteAddr = netip.AddrPortFrom(who.From, 1).String()
+		s.ServeWHEP(w, r.WithContext(limit.WithClient(r.Context(), who)), signaling.Admission{Admitted: true})
+	})
+	offer := newPlayer(t, webrtc.MimeTypeH264).offer
+	seated := func(n int, c limit.Client) (got int) {
+		who = c
+		for range n {
+			resp, body := s.request(t, http.MethodPost, "/whep/match", offer, "Content-Type", "application/sdp")
+			if resp.StatusCode == http.StatusCreated {
+				got++
+				continue
+			}
+			require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode, body)
+			require.NotEmpty(t, resp.Header.Get("Retry-After"))
+		}
+		return got
+	}
+	here, there := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
+	require.Equal(t, 8, seated(80, limit.Client{Token: "a link", From: here}))
+	require.Equal(t, 1, seated(10, limit.Client{Token: "its second link", From: here}), "half of them for an address")
+	require.Equal(t, 1, seated(1, limit.Client{Token: "another link", From: there}))
+	require.Equal(t, 8, seated(10, limit.Client{Token: "and another", From: there}))
+	require.Len(t, s.Sessions(), 18)
+	require.Equal(t, 10, seated(10, limit.Client{Operator: true, From: here}))
+	require.Eventually(t, func() bool { return len(s.Sessions()) == 18 }, patience, time.Millisecond, "those of others have ended")
 }

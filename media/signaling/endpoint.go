@@ -125,7 +125,9 @@ func (s *Server) post(w http.ResponseWriter, r *http.Request, room string) {
 	if !ok {
 		return
 	}
-	x, err := s.opts.Accept(r.Context(), Request{Room: room, Client: client, SDP: string(offer), From: address(r)})
+	who := limit.ClientOf(r.Context())
+	who.From = address(r)
+	x, err := s.opts.Accept(limit.WithClient(r.Context(), who), Request{Room: room, Client: client, SDP: string(offer), From: address(r)})
 	if err != nil {
 		refuseWith(w, err)
 		return

@@ -20,6 +20,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"touchline/internal/limit"
@@ -70,7 +71,7 @@ func refusal(status int, retryAfter, text string) error {
 // Bounds limit what clients of one server may do. Zero values are replaced by the
 // server's defaults.
 type Bounds struct {
-	// MaxSessions bounds the sessions of all clients together.
+	// MaxSessions bounds the sessions of all clients together; limit.Shares are those of a token and an address.
 	MaxSessions int
 	// PerMinute and Burst bound the POSTs of one address, IPv6 by /64 network, and the OPTIONS that check a token, and twenty
 	// times as many other requests; negative is no limit.
@@ -144,15 +145,19 @@ type Server struct {
 	running  bool
 	port     *port
 	sessions map[string]*Session // by id
-	starting int
+	seats    *limit.Seats
 	wg       sync.WaitGroup
 }
+
+// leastSessions is the number of sessions that a token or an address may have at least, unless that is all.
+const leastSessions = 8
 
 // NewServer returns a Server, and opens nothing.
 func NewServer(o Options) *Server {
 	perSecond, burst := float64(o.PerMinute)/60, o.Burst
 	return &Server{
 		opts: o, protocol: strings.ToUpper(o.Name), sessions: map[string]*Session{}, up: make(chan struct{}),
+		seats:  limit.NewSeats(o.Client+"s", limit.Shares(int64(o.MaxSessions), leastSessions)),
 		posts:  limit.New[netip.Addr](perSecond, burst),
 		others: limit.New[netip.Addr](20*perSecond, 20*burst),
 	}
@@ -200,10 +205,13 @@ func (s *Server) Sessions() []*Session {
 	return slices.Collect(maps.Values(s.sessions))
 }
 
+// Metrics returns the number of sessions and of refused ones.
+func (s *Server) Metrics() prometheus.Collector { return s.seats }
+
 // startWait bounds the wait of a request for Run.
 const startWait = 2 * time.Second
 
-// Start answers an offer and starts its session. It returns ErrBusy if there are too many.
+// Start answers an offer and starts its session. It returns ErrBusy if there are too many, by the limit.Client of ctx.
 func (s *Server) Start(ctx context.Context, o SessionOptions) (*Session, error) {
 	select { // HTTP may be served before Run has opened the port
 	case <-s.up:
@@ -211,18 +219,25 @@ func (s *Server) Start(ctx context.Context, o SessionOptions) (*Session, error) 
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	port := s.reserve()
+	seated, seat, err := s.seats.Take(context.WithoutCancel(ctx), "", 1)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s", ErrBusy, limit.Why(err, "too many "+s.opts.Client+"s"))
+	}
+	port := s.enter()
 	if port == nil {
-		return nil, fmt.Errorf("%w: too many %ss", ErrBusy, s.opts.Client)
+		seat.Leave()
+		return nil, fmt.Errorf("%w: the %s server is not running", ErrBusy, s.protocol)
 	}
 	x, err := s.newSession(ctx, port, o)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.starting--
 	if err != nil {
+		seat.Leave()
 		s.wg.Done()
 		return nil, err
 	}
+	x.seat = seat
+	context.AfterFunc(seated, func() { x.cancel(context.Cause(seated)) })
 	s.sessions[x.id] = x
 	if !s.running {
 		x.Cancel("the server is stopping")
@@ -232,14 +247,13 @@ func (s *Server) Start(ctx context.Context, o SessionOptions) (*Session, error) 
 	return x, nil
 }
 
-// reserve counts one more session and returns the port, nil if there are too many sessions.
-func (s *Server) reserve() *port {
+// enter counts one more session and returns the port; nil if Run is not running.
+func (s *Server) enter() *port {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.running || len(s.sessions)+s.starting >= s.opts.MaxSessions {
+	if !s.running {
 		return nil
 	}
-	s.starting++
 	s.wg.Add(1)
 	return s.port
 }
@@ -258,5 +272,6 @@ func (s *Server) forget(x *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.sessions, x.id)
+	x.seat.Leave()
 	s.wg.Done()
 }

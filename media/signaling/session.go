@@ -12,6 +12,7 @@ import (
 	"github.com/pion/webrtc/v4"
 	"github.com/rs/zerolog"
 
+	"touchline/internal/limit"
 	"touchline/internal/rescue"
 )
 
@@ -46,6 +47,7 @@ type Session struct {
 	server *Server
 	opts   SessionOptions
 	peer   *peer
+	seat   *limit.Seat
 
 	over      context.Context //nolint:containedctx // the session's own life
 	cancel    context.CancelCauseFunc
