@@ -45,10 +45,12 @@ func (s *Server) getAudio(h *roomEntry, w http.ResponseWriter, r *http.Request) 
 		head.Set("Content-Type", contentType)
 		return nil
 	}
-	if h.audio.Add(1) > maxStreams {
-		h.audio.Add(-1)
-		return tooMany()
+	r, seat, err := s.seat(r, "sound "+h.Name)
+	if err != nil {
+		return err
 	}
+	defer seat.Leave()
+	h.audio.Add(1)
 	defer h.audio.Add(-1)
 	frames, end := h.Sound.Frames()
 	defer end()

@@ -31,9 +31,9 @@ import (
 
 	"touchline/agent/access"
 	"touchline/agent/audioapi"
-	"touchline/agent/events"
-	"touchline/internal/metrics"
 	"touchline/inference"
+	"touchline/internal/limit"
+	"touchline/internal/metrics"
 	"touchline/media"
 	"touchline/media/signaling"
 	"touchline/media/speech"
@@ -128,8 +128,8 @@ const (
 	writeTime = 20 * time.Second
 	// minToken is the shortest configured token, in characters.
 	minToken = 16
-	// maxStreams bounds each kind of stream.
-	maxStreams = events.MaxReaders
+	// maxStreams bounds the readers of each kind of stream in a room.
+	maxStreams = 256
 )
 
 // Server serves the console. Make it by New.
@@ -144,6 +144,7 @@ type Server struct {
 	served  []string      // method and path of every operation
 	busy    chan struct{} // slots for making pictures on request
 
+	readers  *limit.Seats
 	requests *prometheus.CounterVec // finished, by route and status
 	expired  prometheus.Counter     // ended with their links
 
@@ -172,6 +173,8 @@ func New(opts Options) (*Server, error) {
 		rooms: opts.Rooms,
 		guard: g,
 		busy:  make(chan struct{}, 2),
+
+		readers: limit.NewSeats("readers", readers()),
 
 		readTime: readTime, writeTime: writeTime,
 	}
@@ -217,6 +220,9 @@ func (s *Server) registerParts() error {
 	}
 	if whip, ok := s.opts.WHIP.(metered); ok {
 		parts["WHIP"] = whip
+	}
+	if err := s.opts.Registry.Register(s.readers); err != nil {
+		return fmt.Errorf("register the metrics of readers: %w", err)
 	}
 	for name, part := range parts {
 		if err := s.opts.Registry.Register(part.Metrics()); err != nil {

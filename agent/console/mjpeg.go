@@ -89,13 +89,10 @@ func (f *mjpegFan) send(data []byte, shown time.Time) {
 	f.dropped.Add(f.parts.Replace(part.Bytes())) // a newer picture replaces one that was not read in time
 }
 
-// join adds a watcher. It returns nil if there are too many.
+// join adds a watcher.
 func (f *mjpegFan) join() (parts <-chan []byte, leave func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.parts.Len() >= maxStreams {
-		return nil, nil
-	}
 	parts, cancel := f.parts.Subscribe(1)
 	f.wake.Set()
 	return parts, func() {
@@ -116,10 +113,12 @@ func (s *Server) getMJPEG(h *roomEntry, w http.ResponseWriter, r *http.Request) 
 		w.Header().Set("Content-Type", contentType)
 		return nil
 	}
-	parts, leave := h.mjpeg.join()
-	if parts == nil {
-		return tooMany()
+	r, seat, err := s.seat(r, "mjpeg "+h.Name)
+	if err != nil {
+		return err
 	}
+	defer seat.Leave()
+	parts, leave := h.mjpeg.join()
 	defer leave()
 	return relay(s.openStream(w, contentType), r, h.gone, parts, func(part []byte) []byte { return part })
 }

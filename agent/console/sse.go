@@ -8,6 +8,7 @@ import (
 
 	"touchline/agent/access"
 	"touchline/agent/events"
+	"touchline/internal/limit"
 )
 
 const (
@@ -74,7 +75,7 @@ func relay[T any](out *stream, r *http.Request, gone <-chan struct{}, next <-cha
 }
 
 func (s *Server) getEvents(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
-	return s.feed(w, r, feedOptions{hub: h.Hub, format: events.Named, gone: h.gone, state: func() []byte {
+	return s.feed(w, r, feedOptions{hub: h.Hub, name: "events " + h.Name, format: events.Named, gone: h.gone, state: func() []byte {
 		if h.Bot == nil {
 			return nil
 		}
@@ -87,18 +88,19 @@ func (s *Server) getAllEvents(w http.ResponseWriter, r *http.Request) error {
 	if s.single != nil {
 		return s.getEvents(s.single, w, r)
 	}
-	return s.feed(w, r, feedOptions{hub: s.rooms.events, format: events.Named, state: func() []byte {
+	return s.feed(w, r, feedOptions{hub: s.rooms.events, name: "events of all rooms", format: events.Named, state: func() []byte {
 		return events.SSE("rooms", events.JSON(s.rooms.infos()))
 	}, rest: wallRest})
 }
 
 func (s *Server) getStream(h *roomEntry, w http.ResponseWriter, r *http.Request) error {
-	return s.feed(w, r, feedOptions{hub: h.Hub, format: events.Plain, gone: h.gone})
+	return s.feed(w, r, feedOptions{hub: h.Hub, name: "stream " + h.Name, format: events.Plain, gone: h.gone})
 }
 
 // feedOptions select the server-sent events of a reader.
 type feedOptions struct {
 	hub    *events.Hub
+	name   string // of the stream, for its number of readers
 	format events.Format
 	gone   <-chan struct{} // closed at the end of the room; nil for never
 	// state returns the full state as an event, sent first and after a loss; nil for none.
@@ -121,10 +123,12 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, o feedOptions) err
 	}
 	after, _ := strconv.ParseUint(r.Header.Get("Last-Event-ID"), 10, 64) // anything else: from the start
 	hears := visitorOf(r).rights.Allow(access.Needed("heard"))
-	q, history := o.hub.Subscribe(o.format, after, hears)
-	if q == nil {
-		return tooMany()
+	r, seat, err := s.seat(r, o.name)
+	if err != nil {
+		return err
 	}
+	defer seat.Leave()
+	q, history := o.hub.Subscribe(o.format, after, hears)
 	defer q.Close()
 
 	out := s.openStream(w, contentType)
@@ -177,7 +181,16 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, o feedOptions) err
 	}
 }
 
-func tooMany() error {
-	return refuse(http.StatusServiceUnavailable, "too_many_readers", "the limit of %d readers is reached; try again later", maxStreams).
-		after(5)
+// readers are the readers' places of the process: of each stream of a room 256. A page of the room has one, and a player two.
+func readers() limit.Bounds {
+	return limit.Bounds{All: 4096, Room: maxStreams, Token: 128, Network: 192}
+}
+
+// seat takes a reader's place of a stream. The request ends if it has to leave it.
+func (s *Server) seat(r *http.Request, stream string) (*http.Request, *limit.Seat, error) {
+	ctx, seat, err := s.readers.Take(r.Context(), stream, 1)
+	if err != nil {
+		return nil, nil, refuse(http.StatusServiceUnavailable, "too_many_readers", "%v", err).after(5)
+	}
+	return r.WithContext(ctx), seat, nil
 }

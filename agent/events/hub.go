@@ -25,8 +25,6 @@ const (
 	QueueSize = 500
 	// BacklogSize is the number of past items for readers that reconnect.
 	BacklogSize = 500
-	// MaxReaders bounds the readers of each format.
-	MaxReaders = 256
 	// HeardSize is the number of final texts of people's speech for readers that join.
 	HeardSize = 20
 )
@@ -362,15 +360,12 @@ func (h *Hub) Lost(f Format) uint64 {
 	return h.lost[f]
 }
 
-// Subscribe adds a reader, or returns nil if there are MaxReaders already. For a named reader that reconnects, after is the
+// Subscribe adds a reader. For a named reader that reconnects, after is the
 // last id that it read (0: none): history is then nil if the backlog has everything it missed, otherwise the comments to
 // start from. With hears set, it gets people's speech; a new reader gets the last final texts first.
 func (h *Hub) Subscribe(f Format, after uint64, hears bool) (r *Reader, history []look.Record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.open[f]) >= MaxReaders {
-		return nil, nil
-	}
 	r = newReader(h, f, hears)
 	h.open[f][r] = struct{}{}
 	if f != Named {
