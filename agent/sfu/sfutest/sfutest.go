@@ -122,7 +122,7 @@ func apart(ctx context.Context, s *sfu.Server) error {
 		return err
 	}
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), serverOptions+"="+string(opts))
+	cmd.Env = append(os.Environ(), serverOptions+"="+string(opts), "GORACE=report_bugs=0")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()
 	if err == nil {
