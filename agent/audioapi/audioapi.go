@@ -19,9 +19,11 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"touchline/inference"
+	"touchline/internal/limit"
 	"touchline/internal/ticks"
 )
 
@@ -71,18 +73,23 @@ type Options struct {
 // Handler answers requests. Safe for concurrent use.
 type Handler struct {
 	opts      Options
-	slots     chan struct{}
+	slots     *limit.Seats
 	soundTime time.Duration
 	log       zerolog.Logger
 }
 
 // New returns a Handler.
 func New(o Options) *Handler {
+	o.Slots = cmp.Or(o.Slots, usualSlots)
+	half := max(1, int64(o.Slots)/2)
 	return &Handler{
-		opts: o, slots: make(chan struct{}, cmp.Or(o.Slots, usualSlots)), soundTime: soundTime,
+		opts: o, slots: limit.NewSeats("voices", limit.Bounds{All: int64(o.Slots), Token: half, Network: half}), soundTime: soundTime,
 		log: o.Log.With().Str("component", "audioapi").Logger(),
 	}
 }
+
+// Metrics returns the number of texts that are being spoken, and of refused ones.
+func (h *Handler) Metrics() prometheus.Collector { return h.slots }
 
 // Error is an error in OpenAI's form.
 type Error struct {
@@ -273,13 +280,12 @@ func (h *Handler) speakAs(req *SpeechBody, voices []Voice, language string) erro
 
 // serve speaks a checked request.
 func (h *Handler) serve(w http.ResponseWriter, r *http.Request, req SpeechBody) error {
-	select {
-	case h.slots <- struct{}{}:
-		defer func() { <-h.slots }()
-	default:
-		return busy(w, fmt.Sprintf("%d texts are being spoken", cap(h.slots)))
+	ctx, seat, err := h.slots.Take(r.Context(), "", 1)
+	if err != nil {
+		return busy(w, limit.Why(err, fmt.Sprintf("%d texts are being spoken", h.opts.Slots)))
 	}
-	ctx, cancel := context.WithTimeoutCause(r.Context(), maxTime, fmt.Errorf("the text was not spoken within %v", maxTime))
+	defer seat.Leave()
+	ctx, cancel := context.WithTimeoutCause(ctx, maxTime, fmt.Errorf("the text was not spoken within %v", maxTime))
 	defer cancel()
 	began := time.Now()
 	if req.Speed != nil {

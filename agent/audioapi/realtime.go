@@ -96,7 +96,7 @@ func (t *Transcriber) ServeRealtime(w http.ResponseWriter, r *http.Request) {
 		problem(err).Write(w)
 		return
 	}
-	s := t.open(w, r, "realtime")
+	s, r := t.open(w, r, "realtime")
 	if s == nil {
 		_ = d.Close() // it was not used
 		return

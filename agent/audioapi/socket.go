@@ -17,6 +17,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/live"
 	"touchline/inference/vad"
+	"touchline/internal/limit"
 	"touchline/internal/rescue"
 	"touchline/internal/ticks"
 )
@@ -36,23 +37,10 @@ const (
 	maxRequestID = 64
 )
 
-// clientKey is the context key of the client's name.
-type clientKey struct{}
-
-// WithClient returns a context with the name of a request's client, such as a hash of its token. Limits and texts for a client's return
-// are by client.
-func WithClient(ctx context.Context, name string) context.Context {
-	return context.WithValue(ctx, clientKey{}, name)
-}
-
-func clientOf(ctx context.Context) string {
-	name, _ := ctx.Value(clientKey{}).(string)
-	return name
-}
-
 // socket is a WebSocket of a client with its live session.
 type socket struct {
 	t       *Transcriber
+	seat    *limit.Seat
 	conn    *websocket.Conn
 	session *live.Session
 	in      *intake
@@ -62,26 +50,26 @@ type socket struct {
 	gone bool
 }
 
-// open upgrades a request and returns its socket; nil after a refusal, which was written.
-func (t *Transcriber) open(w http.ResponseWriter, r *http.Request, protocols ...string) *socket {
-	if n := t.sessions.Add(1); n > int64(t.opts.Config.Sessions) {
-		t.sessions.Add(-1)
+// open upgrades a request and returns its socket, with the request that ends if the socket has to; nil after a refusal, which was written.
+func (t *Transcriber) open(w http.ResponseWriter, r *http.Request, protocols ...string) (*socket, *http.Request) {
+	ctx, seat, err := t.sessions.Take(r.Context(), "", 1)
+	if err != nil {
 		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
 		(&Error{
-			Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "rate_limit_exceeded",
-			Message: fmt.Sprintf("there are %d live sessions already (agent.console.transcription.sessions)", n-1),
+			Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "rate_limit_exceeded", Message: limit.Why(err,
+				fmt.Sprintf("there are %d live sessions already (agent.console.transcription.sessions)", t.opts.Config.Sessions)),
 		}).Write(w)
-		return nil
+		return nil, nil
 	}
 	// The origin was checked before.
 	up := websocket.Upgrader{CheckOrigin: func(*http.Request) bool { return true }, Subprotocols: protocols, WriteBufferPool: &sync.Pool{}}
 	conn, err := up.Upgrade(w, r, nil)
 	if err != nil { // it was answered
-		t.sessions.Add(-1)
-		return nil
+		seat.Leave()
+		return nil, nil
 	}
 	conn.SetReadLimit(maxMessage)
-	return &socket{t: t, conn: conn, done: make(chan error, 1)}
+	return &socket{t: t, seat: seat, conn: conn, done: make(chan error, 1)}, r.WithContext(ctx)
 }
 
 // detector opens a detector of speech, or returns nil without speech.
@@ -94,7 +82,7 @@ func (t *Transcriber) detector(on bool) (vad.Detector, error) {
 
 // serve runs the session and reads messages until the client disconnects. Then the utterance ends and gets its final text.
 func (s *socket) serve(r *http.Request, c live.Config, event func(live.Event), message func(kind int, body []byte) error) {
-	defer s.t.sessions.Add(-1)
+	defer s.seat.Leave()
 	defer s.conn.Close()
 	defer live.Hold(s.t.opts.Recognizer)()
 	c.Every = s.t.opts.Step
@@ -106,9 +94,9 @@ func (s *socket) serve(r *http.Request, c live.Config, event func(live.Event), m
 	})
 	go func() { s.done <- rescue.Call(func() error { return s.session.Run(ctx) }) }()
 	request := r.Context()
-	stop := context.AfterFunc(request, func() { // the server ends, or the client's right
-		if errors.Is(request.Err(), context.DeadlineExceeded) {
-			text := websocket.FormatCloseMessage(websocket.ClosePolicyViolation, context.Cause(request).Error())
+	stop := context.AfterFunc(request, func() { // the server ends, or the client's right or its place
+		if why := context.Cause(request); !errors.Is(why, context.Canceled) {
+			text := websocket.FormatCloseMessage(websocket.ClosePolicyViolation, why.Error())
 			_ = s.conn.WriteControl(websocket.CloseMessage, text, time.Now().Add(time.Second)) // it is closed in any case
 		}
 		_ = s.conn.Close()
@@ -222,12 +210,12 @@ type hello struct {
 
 // ServePlain answers GET /ws/transcribe: 16-bit sound in binary messages, texts in JSON.
 func (t *Transcriber) ServePlain(w http.ResponseWriter, r *http.Request) {
-	s := t.open(w, r)
+	s, r := t.open(w, r)
 	if s == nil {
 		return
 	}
 	q := r.URL.Query()
-	p := &plainSocket{socket: s, back: returning{clientOf(r.Context()), q.Get("request_id")}, ctx: r.Context()}
+	p := &plainSocket{socket: s, back: returning{limit.ClientOf(r.Context()).Token, q.Get("request_id")}, ctx: r.Context()}
 	p.vad = slices.Contains([]string{"", "true", "1", "yes"}, q.Get("use_server_vad"))
 	rate := 16000
 	if v := q.Get("sample_rate"); v != "" {
@@ -253,7 +241,7 @@ func (t *Transcriber) ServePlain(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		t.sessions.Add(-1)
+		s.seat.Leave()
 		_ = s.conn.Close() // the error was sent
 		return
 	}

@@ -10,7 +10,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -19,6 +18,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/live"
 	"touchline/inference/vad"
+	"touchline/internal/limit"
 )
 
 const (
@@ -28,6 +28,12 @@ const (
 	hearTime = 10 * time.Minute
 	// surelySilent is the probability of speech below which a recording counts as silent, if no frame reaches it.
 	surelySilent = 0.2
+	// uploadsPerPlace is the number of requests for each recording that is transcribed or waits: most of them are uploading.
+	uploadsPerPlace = 4
+	// leastRecordings, leastUploads and leastSessions are those that a token or an address may have at least, unless that is all.
+	leastRecordings = 4
+	leastUploads    = 8
+	leastSessions   = 8
 )
 
 // TranscriberOptions make a Transcriber.
@@ -62,9 +68,10 @@ type Device struct {
 type Transcriber struct {
 	opts     TranscriberOptions
 	slots    chan struct{} // one for each recording that is transcribed
-	waiting  atomic.Int64  // recordings that are transcribed or wait
-	uploads  atomic.Int64  // bytes of received forms whose requests have not ended
-	sessions atomic.Int64
+	waiting  *limit.Seats  // recordings that are transcribed or wait
+	uploads  *limit.Seats  // requests with a form
+	bytes    *limit.Seats  // of their forms
+	sessions *limit.Seats
 	finals   pendingFinals
 	counts   *transcriptionMetrics
 	log      zerolog.Logger
@@ -72,8 +79,14 @@ type Transcriber struct {
 
 // NewTranscriber returns a Transcriber.
 func NewTranscriber(o TranscriberOptions) *Transcriber {
+	c := o.Config
+	places := int64(c.Parallel + c.Queue)
 	t := &Transcriber{
-		opts: o, slots: make(chan struct{}, o.Config.Parallel), log: o.Log.With().Str("component", "transcription").Logger(),
+		waiting:  limit.NewSeats("recordings", limit.Shares(places, leastRecordings)),
+		uploads:  limit.NewSeats("uploads", limit.Shares(uploadsPerPlace*places, leastUploads)),
+		bytes:    limit.NewSeats("upload_bytes", limit.Shares(places*int64(c.MaxBytes), int64(c.MaxBytes))),
+		sessions: limit.NewSeats("live_sessions", limit.Shares(int64(c.Sessions), leastSessions)),
+		opts:     o, slots: make(chan struct{}, c.Parallel), log: o.Log.With().Str("component", "transcription").Logger(),
 	}
 	t.counts = newTranscriptionMetrics(t)
 	return t
@@ -126,20 +139,28 @@ func (t *Transcriber) ServeSubtitles(w http.ResponseWriter, r *http.Request) {
 func (t *Transcriber) answer(w http.ResponseWriter, r *http.Request, change func(*form) error) {
 	err := t.serve(w, r, change)
 	e, ok := errors.AsType[*Error](err)
+	// The server ends the context after a read deadline too.
+	late := ok && (e.Status == http.StatusRequestTimeout || e.Status == http.StatusTooManyRequests)
 	switch {
-	case err == nil || r.Context().Err() != nil: // or the client has disconnected
+	case err == nil || r.Context().Err() != nil && !late: // or the client has disconnected
 		return
 	case !ok:
 		t.log.Warn().Err(err).Msg("recording not transcribed")
 		e = problem(err)
 	}
 	t.counts.refused.WithLabelValues(cmp.Or(e.Code, "error")).Inc()
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime)) // that of the request may have passed
 	e.Write(w)
 }
 
 // problem is an error of the recognizer in OpenAI's form.
 func problem(err error) *Error {
+	_, full := errors.AsType[*limit.FullError](err)
 	switch {
+	case full: // it had to leave its place
+		return &Error{
+			Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "rate_limit_exceeded", Message: err.Error(),
+		}
 	case errors.Is(err, inference.ErrNoWordTimes):
 		return bad("timestamp_granularities", "%v", inference.ErrNoWordTimes)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, errTooSlow):
@@ -153,14 +174,23 @@ var errTooSlow = fmt.Errorf("the recording was not transcribed within %v", hearT
 
 // serve handles a request up to its answer.
 func (t *Transcriber) serve(w http.ResponseWriter, r *http.Request, change func(*form) error) error {
-	if t.waiting.Load() >= t.places() { // its upload would be wasted
-		return t.full(w)
+	if !limit.ClientOf(r.Context()).Operator && t.waiting.Taken() >= t.places() { // its upload would be wasted
+		return t.full(w, nil)
 	}
-	space := &space{t: t}
-	defer space.release()
-	f, err := readForm(w, r, int64(t.opts.Config.MaxBytes), space.take)
-	if errors.Is(err, errNoSpace) {
+	ctx, upload, err := t.uploads.Take(r.Context(), "", 1)
+	if err != nil {
 		return busy(w, err.Error())
+	}
+	defer upload.Leave()
+	most := int64(t.opts.Config.MaxBytes)
+	ctx, space, err := t.bytes.Take(ctx, "", min(uploadPiece, most)) // at least, so that many empty ones are bounded too
+	if err != nil {
+		return busy(w, limit.Why(err, errNoSpace))
+	}
+	defer space.Leave()
+	f, err := readForm(w, r.WithContext(ctx), most, space.Grow)
+	if _, ok := errors.AsType[*limit.FullError](err); ok {
+		return busy(w, limit.Why(err, errNoSpace))
 	}
 	if err != nil {
 		return err
@@ -174,12 +204,12 @@ func (t *Transcriber) serve(w http.ResponseWriter, r *http.Request, change func(
 		return err
 	}
 	o.plain = f.plain
-	leave, err := t.enter(r.Context(), w)
+	ctx, place, err := t.waiting.Take(ctx, "", 1)
 	if err != nil {
-		return err
+		return t.full(w, err)
 	}
-	defer leave()
-	ctx, cancel := context.WithTimeoutCause(r.Context(), hearTime, errTooSlow)
+	defer place.Leave()
+	ctx, cancel := context.WithTimeoutCause(ctx, hearTime, errTooSlow)
 	defer cancel()
 	defer live.Hold(t.opts.Recognizer)()
 	if err := t.turn(ctx); err != nil {

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"touchline/inference"
+	"touchline/internal/limit"
 	"touchline/internal/resample"
 	"touchline/internal/ticks"
 	"touchline/internal/wav"
@@ -28,7 +29,7 @@ const (
 	// maxField bounds a field of a form, and maxFields their number.
 	maxField  = 64 << 10
 	maxFields = 200
-	// uploadStep is how long a client may take for the next piece of its upload.
+	// uploadStep is how long a client may take for the next piece of its file, and for all its fields together.
 	uploadStep = 15 * time.Second
 	// uploadPiece is the number of bytes that an upload reserves at once.
 	uploadPiece = 1 << 20
@@ -90,12 +91,9 @@ func (f *form) close() {
 	}
 }
 
-// readForm reads a form with a file of at most most bytes, which it copies to an unlinked file. It calls take before it reads bytes, and
-// stops at an error of take.
+// readForm reads a form with a file of at most most bytes, which it copies to an unlinked file. It calls take before it reads bytes after
+// the first uploadPiece, and stops at an error of take, or when the request's context ends.
 func readForm(w http.ResponseWriter, r *http.Request, most int64, take func(n int64) error) (_ *form, err error) {
-	if err := take(min(uploadPiece, most)); err != nil { // at least, so that many empty ones are bounded too
-		return nil, err
-	}
 	if r.ContentLength > most+maxField { // more than the file and usual fields: nothing of it is read
 		return nil, tooLarge(most)
 	}
@@ -116,8 +114,12 @@ func readForm(w http.ResponseWriter, r *http.Request, most int64, take func(n in
 	control := http.NewResponseController(w)
 	// The server watches the connection while it answers: a remaining deadline would look like a client that disconnects.
 	defer func() { _ = control.SetReadDeadline(time.Time{}) }()
+	ctx := r.Context()
+	defer context.AfterFunc(ctx, func() { _ = control.SetReadDeadline(time.Unix(1, 0)) })()
+	left := uploadStep
 	for range maxFields {
-		_ = control.SetReadDeadline(time.Now().Add(uploadStep)) // a server without deadlines has none
+		began := time.Now()
+		_ = control.SetReadDeadline(began.Add(left)) // a server without deadlines has none
 		part, err := mr.NextPart()
 		if errors.Is(err, io.EOF) {
 			return f, nil
@@ -127,18 +129,29 @@ func readForm(w http.ResponseWriter, r *http.Request, most int64, take func(n in
 		case part.FormName() == "":
 			err = errors.New("a part has no name, or a header that cannot be read")
 		case part.FormName() == "file", part.FileName() != "":
+			left -= time.Since(began)
 			err = f.spool(part, control, most, take)
 		default:
 			err = f.field(part)
+			left -= time.Since(began)
+		}
+		if full, ok := errors.AsType[*limit.FullError](context.Cause(ctx)); ok {
+			return f, full
 		}
 		if e, ok := errors.AsType[*Error](err); ok {
 			return f, e
 		}
-		if errors.Is(err, errNoSpace) {
+		if _, ok := errors.AsType[*limit.FullError](err); ok {
 			return f, err
 		}
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			return f, tooLarge(most)
+		}
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return f, &Error{
+				Status: http.StatusRequestTimeout, Code: "upload_timeout",
+				Message: fmt.Sprintf("the form was not read: its fields together, or a piece of the file, took longer than %v", uploadStep),
+			}
 		}
 		if err != nil {
 			return f, &Error{Status: http.StatusBadRequest, Code: "invalid_form", Message: "the form was not read: " + err.Error()}

@@ -215,6 +215,9 @@ func (s *Server) registerParts() error {
 	if s.opts.Transcription != nil {
 		parts["transcription"] = s.opts.Transcription
 	}
+	if s.opts.Speech != nil {
+		parts["speech"] = s.opts.Speech
+	}
 	if s.opts.WHEP != nil {
 		parts["WHEP"] = s.opts.WHEP
 	}

@@ -1,0 +1,293 @@
+package audioapi_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gorilla/websocket"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent/audioapi"
+	"touchline/inference/live/livetest"
+	"touchline/internal/limit"
+)
+
+// of are the headers of a client for known; token "" is the operator.
+func of(token, from string) http.Header { return http.Header{"X-Token": {token}, "X-From": {from}} }
+
+// known has the server read the client of each request from headers.
+func known(srv *httptest.Server) {
+	inner := srv.Config.Handler
+	srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		token := r.Header.Get("X-Token")
+		c := limit.Client{Token: token, From: netip.MustParseAddr(r.Header.Get("X-From")), Operator: token == ""}
+		inner.ServeHTTP(w, r.WithContext(limit.WithClient(r.Context(), c)))
+	})
+}
+
+// figure returns a metric of a kind, with the reason of a refusal or "".
+func figure(t *testing.T, c prometheus.Collector, kind, reason string) (sum float64) {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(c))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		if f.GetName() != "touchline_limit_taken" && (reason == "" || f.GetName() != "touchline_limit_refused_total") {
+			continue
+		}
+		for _, m := range f.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if labels["kind"] == kind && labels["reason"] == reason {
+				return m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+		}
+	}
+	return -1
+}
+
+// answered is the answer to a request of post.
+type answered struct {
+	status int
+	text   string
+}
+
+// send posts a form in the background. Its answer comes to the channel.
+func send(t *testing.T, srv *httptest.Server, header http.Header, body io.Reader) <-chan answered {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+transcriptions, body)
+	require.NoError(t, err)
+	req.Header = header.Clone()
+	req.Header.Set("Content-Type", "multipart/form-data; boundary=b")
+	out := make(chan answered, 1)
+	go func() {
+		res, err := srv.Client().Do(req)
+		if err != nil {
+			out <- answered{0, err.Error()}
+			return
+		}
+		text, _ := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		out <- answered{res.StatusCode, string(text)}
+	}()
+	return out
+}
+
+const fileHead = "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\n"
+
+// slow returns a body that never ends before the test.
+func slow(t *testing.T, text string) io.Reader {
+	in, out := io.Pipe()
+	t.Cleanup(func() { _ = out.Close() })
+	go func() { _, _ = io.WriteString(out, text) }()
+	return in
+}
+
+func whole() io.Reader { return strings.NewReader(fileHead + string(speech()) + "\r\n--b--\r\n") }
+
+// TestPlacesOfUploads: a link and an address have a part of the uploads, however slow they are and however often they ask. Others, and the
+// operator, find a place.
+func TestPlacesOfUploads(t *testing.T) {
+	t.Parallel()
+	srv, h := transcribe(t, &livetest.Recognizer{})
+	known(srv)
+	taken := func(n int) {
+		t.Helper()
+		require.Eventually(t, func() bool { return figure(t, h.Metrics(), "uploads", "") == float64(n) }, 2*time.Minute, time.Millisecond)
+	}
+	var first []<-chan answered
+	for i := range 4 {
+		var all []<-chan answered
+		for range 200 {
+			all = append(all, send(t, srv, of(fmt.Sprint(i), fmt.Sprintf("192.0.2.%d", i)), slow(t, fileHead+"RIFF")))
+		}
+		taken(20 * (i + 1))
+		require.Eventually(t, func() bool {
+			return figure(t, h.Metrics(), "uploads", "token") == float64(180*(i+1))
+		}, 2*time.Minute, time.Millisecond)
+		if i == 0 {
+			first = all
+			require.Equal(t, http.StatusOK, (<-send(t, srv, of("another", "192.0.2.9"), whole())).status)
+		}
+	}
+	got := <-send(t, srv, of("another", "192.0.2.9"), whole())
+	require.Equal(t, http.StatusTooManyRequests, got.status)
+	require.Contains(t, got.text, "the limit of 80 uploads")
+	require.Equal(t, http.StatusOK, (<-send(t, srv, of("", "192.0.2.1"), whole())).status)
+	pushed := 0
+	require.Eventually(t, func() bool {
+		for _, c := range first {
+			select {
+			case a := <-c:
+				if strings.Contains(a.text, "the operator needed this place") {
+					pushed++
+				}
+			default:
+			}
+		}
+		return pushed == 1
+	}, 2*time.Minute, 10*time.Millisecond)
+}
+
+// TestBytesOfUploads: a link has a part of the bytes of all uploads.
+func TestBytesOfUploads(t *testing.T) {
+	t.Parallel()
+	srv, h := transcribe(t, &livetest.Recognizer{}, func(o *audioapi.TranscriberOptions) {
+		o.Config.Parallel, o.Config.Queue, o.Config.MaxBytes = 1, 7, 1<<20
+	})
+	known(srv)
+	for range 20 {
+		send(t, srv, of("a link", "192.0.2.1"), slow(t, fileHead+"RIFF"))
+	}
+	require.Eventually(t, func() bool { return figure(t, h.Metrics(), "upload_bytes", "token") >= 6 }, 2*time.Minute, time.Millisecond)
+	require.InDelta(t, 2<<20, figure(t, h.Metrics(), "upload_bytes", ""), 0)
+	require.Equal(t, http.StatusOK, (<-send(t, srv, of("another", "192.0.2.1"), whole())).status)
+}
+
+// TestPlacesOfRecordings: a link has a part of the places for recordings that wait, and the operator finds one.
+func TestPlacesOfRecordings(t *testing.T) {
+	t.Parallel()
+	hold := make(chan struct{})
+	srv, h := transcribe(t, &livetest.Recognizer{Before: func(ctx context.Context, _ livetest.Call) error {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+		}
+		return ctx.Err()
+	}}, func(o *audioapi.TranscriberOptions) { o.Config.Parallel, o.Config.Queue = 1, 7 })
+	known(srv)
+	waiting := func(n float64) bool { return figure(t, h.Metrics(), "recordings", "") == n }
+	var all []<-chan answered
+	for i := range 40 {
+		all = append(all, send(t, srv, of("a link", "192.0.2.1"), whole()))
+		require.Eventually(t, func() bool { return waiting(min(4, float64(i+1))) }, 2*time.Minute, time.Millisecond)
+	}
+	require.Eventually(t, func() bool { return figure(t, h.Metrics(), "recordings", "token") == 36 }, 2*time.Minute, time.Millisecond)
+	for i := range 4 {
+		all = append(all, send(t, srv, of("another", "192.0.2.2"), whole()))
+		require.Eventually(t, func() bool { return waiting(float64(5 + i)) }, 2*time.Minute, time.Millisecond)
+	}
+	require.Equal(t, http.StatusTooManyRequests, (<-send(t, srv, of("a third", "192.0.2.3"), whole())).status)
+	own := send(t, srv, of("", "192.0.2.1"), whole())
+	require.Contains(t, (<-all[0]).text, "the operator needed this place")
+	close(hold)
+	require.Equal(t, http.StatusOK, (<-own).status)
+}
+
+// TestSlowForm: all fields of a form together have 15 s, however many they are.
+func TestSlowForm(t *testing.T) {
+	t.Parallel()
+	srv, _ := transcribe(t, &livetest.Recognizer{})
+	in, out := io.Pipe()
+	t.Cleanup(func() { _ = out.Close() })
+	answer := send(t, srv, http.Header{}, in)
+	tick := time.NewTicker(3 * time.Second)
+	defer tick.Stop()
+	for range 10 {
+		go func() {
+			_, _ = io.WriteString(out, "--b\r\nContent-Disposition: form-data; name=\"prompt\"\r\n\r\nx\r\n")
+		}()
+		select {
+		case a := <-answer:
+			require.Equal(t, http.StatusRequestTimeout, a.status, a.text)
+			require.Contains(t, a.text, "upload_timeout")
+			return
+		case <-tick.C:
+		}
+	}
+	require.Fail(t, "the form is still being read")
+}
+
+// TestPlacesOfSockets: a link and an address have a part of the live sessions, and the operator finds one.
+func TestPlacesOfSockets(t *testing.T) {
+	t.Parallel()
+	srv, h := transcribe(t, &livetest.Recognizer{}, func(o *audioapi.TranscriberOptions) { o.Config.Sessions = 16 })
+	known(srv)
+	dial := func(n int, header http.Header) (got []*websocket.Conn) {
+		for range n {
+			conn, res, err := (&websocket.Dialer{}).DialContext(t.Context(), "ws"+strings.TrimPrefix(srv.URL, "http")+"/ws/transcribe", header)
+			if err == nil {
+				t.Cleanup(func() { _ = conn.Close() })
+				got = append(got, conn)
+				continue
+			}
+			require.Equal(t, http.StatusTooManyRequests, res.StatusCode)
+			require.NoError(t, res.Body.Close())
+		}
+		return got
+	}
+	first := dial(80, of("a link", "192.0.2.1"))
+	require.Len(t, first, 8)
+	require.InDelta(t, 72, figure(t, h.Metrics(), "live_sessions", "token"), 0)
+	require.Empty(t, dial(8, of("its second link", "192.0.2.1")))
+	require.Len(t, dial(80, of("another", "192.0.2.2")), 8)
+	require.Empty(t, dial(1, of("a third", "192.0.2.3")))
+	require.Len(t, dial(1, of("", "192.0.2.1")), 1)
+	require.NoError(t, first[0].SetReadDeadline(time.Now().Add(2*time.Minute)))
+	var err error
+	for err == nil {
+		_, _, err = first[0].ReadMessage()
+	}
+	require.ErrorContains(t, err, "the operator needed this place")
+}
+
+// TestPlacesOfVoices: a link has one of two voices, and the operator finds one.
+func TestPlacesOfVoices(t *testing.T) {
+	t.Parallel()
+	began := make(chan struct{}, 8)
+	var once sync.Once
+	own := make(chan struct{})
+	srv := serve(t, &speaker{before: func(ctx context.Context, _ int) error {
+		began <- struct{}{}
+		select {
+		case <-ctx.Done():
+		case <-own:
+		}
+		return ctx.Err()
+	}})
+	known(srv)
+	t.Cleanup(func() { once.Do(func() { close(own) }) })
+	say := func(header http.Header) <-chan answered {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+"/v1/audio/speech",
+			strings.NewReader(`{"model": "m", "input": "One two", "response_format": "pcm"}`))
+		require.NoError(t, err)
+		req.Header = header
+		out := make(chan answered, 1)
+		go func() {
+			res, err := srv.Client().Do(req)
+			if err != nil {
+				out <- answered{0, err.Error()}
+				return
+			}
+			text, _ := io.ReadAll(res.Body)
+			_ = res.Body.Close()
+			out <- answered{res.StatusCode, string(text)}
+		}()
+		return out
+	}
+	first := say(of("a link", "192.0.2.1"))
+	<-began
+	for range 10 {
+		require.Equal(t, http.StatusTooManyRequests, (<-say(of("a link", "192.0.2.1"))).status)
+	}
+	say(of("another", "192.0.2.2"))
+	<-began
+	require.Equal(t, http.StatusTooManyRequests, (<-say(of("a third", "192.0.2.3"))).status)
+	mine := say(of("", "192.0.2.1"))
+	<-began
+	require.Contains(t, (<-first).text, "the operator needed this place")
+	once.Do(func() { close(own) })
+	require.Equal(t, http.StatusOK, (<-mine).status)
+}
