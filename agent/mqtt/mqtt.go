@@ -88,7 +88,8 @@ type Sender struct {
 	mu         sync.Mutex
 	outputs    map[*Output]bool
 	values     map[string]*value // by topic
-	order      []string          // topics with a value to send
+	order      []string          // topics with a value to send; those that are not queued any more were sent before their turn
+	queued     map[string]bool   // topics in order whose value is to be sent
 	subscribed map[string]bool   // on this connection
 	limits     limits
 	problem    string
@@ -118,7 +119,7 @@ type limits struct {
 func New(opts Options) (*Sender, error) {
 	s := &Sender{
 		opts: opts, log: opts.Log.With().Str("component", "mqtt").Logger(), client: clientID(),
-		wake: wake.New(), turn: make(chan struct{}, 1), ready: make(chan struct{}), values: map[string]*value{}, outputs: map[*Output]bool{},
+		wake: wake.New(), turn: make(chan struct{}, 1), ready: make(chan struct{}), values: map[string]*value{}, queued: map[string]bool{}, outputs: map[*Output]bool{},
 		limits: limits{qos: 1, retain: true}, backoff: backoff.Backoff{First: firstWait, Max: maxWait},
 	}
 	var err error
@@ -184,7 +185,7 @@ func (s *Sender) againLocked() {
 	s.order = s.order[:0]
 	for topic, v := range s.values {
 		v.waiting = true
-		s.order = append(s.order, topic)
+		s.order, s.queued[topic] = append(s.order, topic), true
 	}
 	slices.Sort(s.order)
 	s.wake.Set()
@@ -203,8 +204,13 @@ func (s *Sender) set(topic string, payload []byte) {
 func (s *Sender) putLocked(topic string, v *value) {
 	v.waiting = true
 	s.values[topic] = v
-	if !slices.Contains(s.order, topic) {
-		s.order = append(s.order, topic)
+	s.queueLocked(topic)
+}
+
+// queueLocked has the value of a topic sent, unless it is queued already.
+func (s *Sender) queueLocked(topic string) {
+	if !s.queued[topic] {
+		s.order, s.queued[topic] = append(s.order, topic), true
 	}
 	s.wake.Set()
 }
@@ -213,9 +219,8 @@ func (s *Sender) putLocked(topic string, v *value) {
 func (s *Sender) offer(topic string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if v := s.values[topic]; v != nil && v.waiting && !slices.Contains(s.order, topic) {
-		s.order = append(s.order, topic)
-		s.wake.Set()
+	if v := s.values[topic]; v != nil && v.waiting {
+		s.queueLocked(topic)
 	}
 }
 
@@ -269,6 +274,9 @@ func pause(ctx, posts context.Context, d time.Duration) bool {
 func (s *Sender) nextValue() (string, *value, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for len(s.order) > 0 && !s.queued[s.order[0]] {
+		s.order = s.order[1:]
+	}
 	if len(s.order) == 0 {
 		return "", nil, false
 	}
@@ -304,7 +312,7 @@ func (s *Sender) sendValue(ctx context.Context, cm *autopaho.ConnectionManager, 
 		return nil
 	}
 	v.waiting = false
-	s.order = slices.DeleteFunc(s.order, func(t string) bool { return t == topic })
+	delete(s.queued, topic)
 	if len(payload) == 0 || v.last {
 		delete(s.values, topic)
 	}
