@@ -130,6 +130,10 @@ const (
 	minToken = 16
 	// maxStreams bounds the readers of each kind of stream in a room.
 	maxStreams = 256
+	// These rates a second and bursts bound the requests of a link, which many people may share; limit.Rates has those of an address.
+	readRate, readBurst       = 100, 1000
+	changeRate, changeBurst   = 10, 100
+	pictureRate, pictureBurst = 10, 100
 )
 
 // Server serves the console. Make it by New.
@@ -145,6 +149,9 @@ type Server struct {
 	busy    chan struct{} // slots for making pictures on request
 
 	readers  *limit.Seats
+	reads    *limit.Rates           // requests that change nothing
+	changes  *limit.Rates           // all others, each of which may be a line in the log
+	pictures *limit.Rates           // that are encoded on request
 	requests *prometheus.CounterVec // finished, by route and status
 	expired  prometheus.Counter     // ended with their links
 
@@ -174,7 +181,10 @@ func New(opts Options) (*Server, error) {
 		guard: g,
 		busy:  make(chan struct{}, 2),
 
-		readers: limit.NewSeats("readers", readers()),
+		readers:  limit.NewSeats("readers", readers()),
+		reads:    limit.NewRates("requests", readRate, readBurst),
+		changes:  limit.NewRates("changes", changeRate, changeBurst),
+		pictures: limit.NewRates("pictures", pictureRate, pictureBurst),
 
 		readTime: readTime, writeTime: writeTime,
 	}
@@ -224,8 +234,10 @@ func (s *Server) registerParts() error {
 	if whip, ok := s.opts.WHIP.(metered); ok {
 		parts["WHIP"] = whip
 	}
-	if err := s.opts.Registry.Register(s.readers); err != nil {
-		return fmt.Errorf("register the metrics of readers: %w", err)
+	for _, c := range []prometheus.Collector{s.readers, s.reads, s.changes, s.pictures} {
+		if err := s.opts.Registry.Register(c); err != nil {
+			return fmt.Errorf("register the metrics of limits: %w", err)
+		}
 	}
 	for name, part := range parts {
 		if err := s.opts.Registry.Register(part.Metrics()); err != nil {

@@ -20,8 +20,11 @@ func ParseJSON(body []byte, v any) (status int, err error) {
 // Hurry sets how long a request may take, and an answer twice as long; before Run.
 func Hurry(s *Server, d time.Duration) { s.readTime, s.writeTime = d, 2*d }
 
-// Unlimited removes the limits of logins; before Run.
-func Unlimited(s *Server) { s.guard.logins, s.guard.cookies, s.guard.allLogins = nil, nil, nil }
+// Unlimited removes the limits of logins and requests; before Run.
+func Unlimited(s *Server) {
+	s.guard.logins, s.guard.cookies, s.guard.allLogins = nil, nil, nil
+	s.reads, s.changes, s.pictures = nil, nil, nil
+}
 
 // HostName is hostName.
 func HostName(host string) (string, bool) { return hostName(host) }

@@ -2,11 +2,13 @@ package console
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"time"
 
 	"touchline/agent/events"
+	"touchline/internal/limit"
 )
 
 // pictureWait bounds the wait of /api/frame for a picture.
@@ -14,6 +16,9 @@ const pictureWait = 2 * time.Second
 
 // inSlot encodes a picture in one of a few slots, so that many requests do not take the CPU from the commentary.
 func (s *Server) inSlot(ctx context.Context, do func() ([]byte, error)) ([]byte, error) {
+	if wait, ok := s.pictures.Allow(limit.ClientOf(ctx), time.Now()); !ok {
+		return nil, tooOften(wait)
+	}
 	select {
 	case s.busy <- struct{}{}:
 	case <-ctx.Done():
@@ -48,7 +53,7 @@ func (s *Server) getFrame(h *roomEntry, w http.ResponseWriter, r *http.Request) 
 	if width == 0 {
 		data, err = take()
 	} else {
-		data, err = h.stills.get(ctx, width, take)
+		data, err = h.stills.get(ctx, stillKey{width: width}, take)
 	}
 	if err != nil {
 		return err
@@ -90,7 +95,9 @@ func (s *Server) writePicture(h *roomEntry, w http.ResponseWriter, r *http.Reque
 	if width > 0 {
 		var err error
 		full := data
-		data, err = s.inSlot(r.Context(), func() ([]byte, error) { return events.Thumbnail(full, width, h.JPEGQuality) })
+		data, err = h.thumbs.get(r.Context(), stillKey{r.URL.Path, width}, func() ([]byte, error) {
+			return s.inSlot(r.Context(), func() ([]byte, error) { return events.Thumbnail(full, width, h.JPEGQuality) })
+		})
 		if err != nil {
 			return err
 		}
@@ -98,13 +105,25 @@ func (s *Server) writePicture(h *roomEntry, w http.ResponseWriter, r *http.Reque
 	return writeBody(w, http.StatusOK, "image/jpeg", data)
 }
 
-// stillFresh is the maximum age of a thumbnail of the newest picture.
-const stillFresh = 500 * time.Millisecond
+const (
+	// stillFresh is the maximum age of a thumbnail of the newest picture, and thumbFresh that of another one, which does not change.
+	stillFresh = 500 * time.Millisecond
+	thumbFresh = 10 * time.Second
+	// maxStills bounds the thumbnails of stills, in bytes.
+	maxStills = 2 << 20
+)
 
-// stills are thumbnails of a room's newest picture. Requests for the same width share one.
+// stills are thumbnails of a room: of its newest picture, or of earlier ones. Requests for the same one share it.
 type stills struct {
-	busy chan struct{}
-	made map[int]still // by width, guarded by busy
+	fresh time.Duration
+	busy  chan struct{}
+	made  map[stillKey]still // guarded by busy
+}
+
+// stillKey is a thumbnail: its picture, "" for the newest, and its width.
+type stillKey struct {
+	picture string
+	width   int
 }
 
 type still struct {
@@ -113,27 +132,34 @@ type still struct {
 	at   time.Time
 }
 
-func newStills() *stills { return &stills{busy: make(chan struct{}, 1), made: map[int]still{}} }
+func newStills(fresh time.Duration) *stills {
+	return &stills{fresh: fresh, busy: make(chan struct{}, 1), made: map[stillKey]still{}}
+}
 
-// get returns the thumbnail of a width: a fresh one of an earlier request, or a new one.
-func (s *stills) get(ctx context.Context, width int, take func() ([]byte, error)) ([]byte, error) {
+// get returns a thumbnail: a fresh one of an earlier request, or a new one.
+func (s *stills) get(ctx context.Context, key stillKey, take func() ([]byte, error)) ([]byte, error) {
 	select {
 	case s.busy <- struct{}{}:
 	case <-ctx.Done():
 		return nil, refuse(http.StatusServiceUnavailable, "busy", "too many pictures are encoded at once; try again")
 	}
 	defer func() { <-s.busy }()
-	for w, old := range s.made {
-		if time.Since(old.at) > stillFresh {
-			delete(s.made, w)
+	size := 0
+	for k, old := range s.made {
+		if size += len(old.data); time.Since(old.at) > s.fresh {
+			delete(s.made, k)
 		}
 	}
-	if known, ok := s.made[width]; ok {
+	if known, ok := s.made[key]; ok {
 		return known.data, known.err
 	}
+	if size > maxStills {
+		clear(s.made)
+	}
 	data, err := take()
-	if ctx.Err() == nil { // otherwise the error concerns this request only
-		s.made[width] = still{data, err, time.Now()}
+	p, ok := errors.AsType[*problem](err)
+	if ctx.Err() == nil && (!ok || p.status != http.StatusTooManyRequests) { // otherwise the error concerns this request only
+		s.made[key] = still{data, err, time.Now()}
 	}
 	return data, err
 }

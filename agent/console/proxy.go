@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"touchline/internal/limit"
 )
 
 // signalProxy forwards /rtc with its WebSockets to the LiveKit server, so that a browser needs one port and one certificate. LiveKit
@@ -27,6 +29,7 @@ func (s *Server) signalProxy() (apiFunc, error) {
 	if !ok || target.Host == "" {
 		return nil, fmt.Errorf("%w: LiveKit's URL: must be ws://HOST or wss://HOST, is %q", ErrConfig, s.opts.SignalURL)
 	}
+	warnings := limit.New[struct{}](loginLogRate, loginLogBurst) // each request of a client may cause one
 	target = &url.URL{Scheme: scheme, Host: target.Host, Path: strings.TrimSuffix(target.Path, "/")}
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -50,7 +53,9 @@ func (s *Server) signalProxy() (apiFunc, error) {
 			if r.Context().Err() != nil {
 				return // the client disconnected
 			}
-			s.log.Warn().Err(err).Msg("LiveKit server unreachable")
+			if _, ok := warnings.Allow(struct{}{}, time.Now()); ok {
+				s.log.Warn().Err(err).Msg("LiveKit server unreachable")
+			}
 			p := refuse(http.StatusBadGateway, "no_room", "cannot reach the LiveKit server: %v", err)
 			p.Request = w.Header().Get("X-Request-ID")
 			_ = writeJSON(w, p.status, p) // three strings always marshal

@@ -282,7 +282,8 @@ type roomEntry struct {
 	cycles *cycleMetrics
 	since  time.Time
 	mjpeg  *mjpegFan
-	stills *stills
+	stills *stills       // of the newest picture
+	thumbs *stills       // of others
 	wake   wake.Signal   // the snapshot has changed
 	gone   chan struct{} // closed when the room was removed
 	audio  atomic.Int64  // readers of its sound
@@ -311,7 +312,8 @@ func newRoomEntry(room Room) (*roomEntry, error) {
 			source: room.Pictures, quality: room.JPEGQuality, interval: time.Duration(float64(time.Second) / room.PictureRate),
 			wake: wake.New(),
 		},
-		stills: newStills(),
+		stills: newStills(stillFresh),
+		thumbs: newStills(thumbFresh),
 		wake:   wake.New(),
 		gone:   make(chan struct{}),
 	}, nil

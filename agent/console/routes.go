@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -446,7 +447,15 @@ func (s *Server) enter(level accessLevel, h apiFunc) apiFunc {
 				"a token for this room is required: that of a shared link, the configured one, or the one in the address printed at the "+
 					"start (#token=...); log in on the page, or send it as Authorization: Bearer")
 		}
-		ctx := limit.WithClient(context.WithValue(r.Context(), visitorKey{}, who), who.client(r))
+		client := who.client(r)
+		rate := s.changes
+		if r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions {
+			rate = s.reads
+		}
+		if wait, ok := rate.Allow(client, time.Now()); !ok {
+			return tooOften(wait)
+		}
+		ctx := limit.WithClient(context.WithValue(r.Context(), visitorKey{}, who), client)
 		if !who.expires.IsZero() {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithDeadlineCause(ctx, who.expires, errExpired)
@@ -458,6 +467,12 @@ func (s *Server) enter(level accessLevel, h apiFunc) apiFunc {
 		}
 		return err
 	}
+}
+
+// tooOften is the answer to a client beyond a rate.
+func tooOften(wait time.Duration) *problem {
+	seconds := int(math.Ceil(wait.Seconds()))
+	return refuse(http.StatusTooManyRequests, "too_many_requests", "too many requests; try again in %d s", seconds).after(seconds)
 }
 
 // errExpired is the cause of the end of a request whose link expires.

@@ -1,17 +1,22 @@
 package console_test
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
 	"touchline/agent/access"
 	"touchline/agent/console"
 	"touchline/agent/events"
+	"touchline/media/window"
 )
 
 const operatorToken = "correct-horse-battery"
@@ -86,4 +91,78 @@ func TestPlacesOfReaders(t *testing.T) {
 	require.Equal(t, "Goal!", mine.want("").data)
 	require.Contains(t, string(r.ask("GET", "/metrics", "", as(operatorToken, "198.51.100.3")...).body),
 		`touchline_limit_refused_total{kind="readers",reason="pushed_out"} 1`)
+}
+
+// TestRatesOfALink: a link changes and reads at a bounded rate, and has a bounded number of pictures encoded. Another link and the operator
+// notice nothing.
+func TestRatesOfALink(t *testing.T) {
+	t.Parallel()
+	desk, hub := newDesk(), events.NewHub(events.Options{History: 2})
+	r, as := crowd(t, console.Options{Room: console.Room{Name: "final", Bot: desk, Hub: hub}})
+	another := as(granted(t, crowdKeys, access.AllInRoom, "final", "another"), "198.51.100.1")
+	operator := as(operatorToken, "198.51.100.1")
+	require.Eventually(t, func() bool { // from when the hub runs
+		hub.Frames(1, []window.Frame{{ID: 10, VideoFrame: picture(1280, 720, 90)}})
+		return r.ask("GET", "/api/frames/10", "", operator...).status == http.StatusOK
+	}, wait, 50*time.Millisecond)
+	for _, tt := range []struct {
+		kind, method string
+		path         func(i int) string
+		body         string
+		rate, burst  int
+	}{
+		{"changes", "POST", func(int) string { return "/api/instruction" }, `{"instruction":"x"}`, 10, 100},
+		{"pictures", "GET", func(i int) string { return fmt.Sprintf("/api/frames/10?w=%d", 16+i%400) }, "", 10, 100},
+		{"requests", "GET", func(int) string { return "/api/rights" }, "", 100, 1000},
+	} {
+		link := as(granted(t, crowdKeys, access.AllInRoom, "final", tt.kind), "198.51.100.1") // each row has its own
+		began, answered := time.Now(), map[int]int{}
+		for i := range 4 * tt.burst {
+			a := r.ask(tt.method, tt.path(i), tt.body, link...)
+			answered[a.status]++
+			if a.status == http.StatusTooManyRequests {
+				require.NotEmpty(t, a.header.Get("Retry-After"))
+			}
+		}
+		require.Equal(t, 4*tt.burst, answered[http.StatusOK]+answered[http.StatusTooManyRequests], "%s: %v", tt.kind, answered)
+		require.GreaterOrEqual(t, answered[http.StatusOK], tt.burst, tt.kind)
+		most := tt.burst + 1 + int(time.Since(began).Seconds()*float64(tt.rate))
+		require.LessOrEqual(t, answered[http.StatusOK], most, tt.kind)
+		for _, other := range [][]string{another, operator} {
+			require.Equal(t, http.StatusOK, r.ask(tt.method, tt.path(399), tt.body, other...).status, tt.kind)
+		}
+		require.Contains(t, string(r.ask("GET", "/metrics", "", operator...).body),
+			fmt.Sprintf("touchline_limit_refused_total{kind=%q,reason=\"token\"} %d\n", tt.kind, answered[http.StatusTooManyRequests]))
+	}
+}
+
+// TestThumbnailsOfSeenPicturesAreShared: viewers that show the same earlier picture have it encoded once.
+func TestThumbnailsOfSeenPicturesAreShared(t *testing.T) {
+	t.Parallel()
+	hub := events.NewHub(events.Options{History: 2})
+	r, as := crowd(t, console.Options{Room: console.Room{Name: "final", Bot: newDesk(), Hub: hub}})
+	link := as(granted(t, crowdKeys, access.Watch, "final"), "198.51.100.1")
+	require.Eventually(t, func() bool {
+		hub.Frames(1, []window.Frame{{ID: 10, VideoFrame: picture(1280, 720, 90)}})
+		return r.ask("GET", "/api/frames/10", "", link...).status == http.StatusOK
+	}, wait, 50*time.Millisecond)
+	for range 300 { // more than may be encoded for a link
+		require.Equal(t, http.StatusOK, r.ask("GET", "/api/frames/10?w=160", "", link...).status)
+	}
+	require.NotEqual(t, r.ask("GET", "/api/frames/10?w=80", "", link...).body, r.ask("GET", "/api/frames/10?w=160", "", link...).body)
+}
+
+// TestUnreachableServerIsLoggedSeldom: requests of clients for a LiveKit server that does not answer write few lines.
+func TestUnreachableServerIsLoggedSeldom(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	r := open(t, console.Options{
+		Room: console.Room{Bot: newDesk()}, SignalURL: "ws://127.0.0.1:1", Log: zerolog.New(zerolog.SyncWriter(&log)),
+	})
+	began := time.Now()
+	for range 50 {
+		require.Equal(t, http.StatusBadGateway, r.ask("GET", "/rtc", "").status)
+	}
+	r.close()
+	require.LessOrEqual(t, strings.Count(log.String(), "LiveKit server unreachable"), 4+int(time.Since(began).Seconds()/10))
 }
