@@ -64,7 +64,7 @@ type Options struct {
 	// Silence ends a session that sends no packets for so long; 0 is 30 s.
 	Silence time.Duration
 
-	// Bounds default to 64 sessions, 30 POSTs a minute in bursts of 10, and 15 s to connect.
+	// Bounds default to 64 sessions, 60 POSTs a minute in bursts of 20, and 15 s to connect.
 	signaling.Bounds
 	signaling.PortOptions
 
@@ -100,7 +100,7 @@ func New(o Options) (*Server, error) {
 			return nil, fmt.Errorf("stream key %d: needs 8 characters or more and an identity", i+1)
 		}
 	}
-	o.Bounds = o.Or(signaling.Bounds{MaxSessions: 64, PerMinute: 30, Burst: 10, ConnectTime: 15 * time.Second})
+	o.Bounds = o.Or(signaling.Bounds{MaxSessions: 64, PerMinute: 60, Burst: 20, ConnectTime: 15 * time.Second})
 	o.Silence = cmp.Or(o.Silence, 30*time.Second)
 	s := &Server{opts: o, keyed: map[string]*Session{}, turns: map[string]*turn{}}
 	s.Server = signaling.NewServer(signaling.Options{
