@@ -121,7 +121,7 @@ func Needed(operation string) Rights {
 		return Transcribe | Instruct
 	case "PATCH /": // the room as a whole
 		return Instruct | Settings | Sources
-	case "POST /links",
+	case "POST /links", "GET /links", "DELETE /links/{id}",
 		"PUT /regions/{name}", "DELETE /regions/{name}", "DELETE /regions", "POST /regions", // privacy masks
 		"put_region", "remove_region", "clear_regions", "confirm_regions":
 		return AllInRoom

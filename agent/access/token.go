@@ -18,6 +18,10 @@ type Keys struct {
 	APIKey, APISecret string
 	// E2EE are the keys of end-to-end encryption, as in the variable TOUCHLINE_AGENT_E2EE_KEY. They sign nothing.
 	E2EE redact.Secret
+	// Generation of the links: those of another one are not valid.
+	Generation string
+	// Links of the process; nil for none that are revoked.
+	Links *Links
 }
 
 // AnyRoom stands for all rooms in a Grant.
@@ -38,6 +42,9 @@ type Grant struct {
 	Name string
 	// Expires is when the token ends.
 	Expires time.Time
+	// Links are the ids of the links that the token's validity depends on: its own, then those of the holders that made it. Sign takes
+	// the latter.
+	Links []string
 }
 
 // In returns the rights in a room.
@@ -56,14 +63,38 @@ var (
 	ErrBadToken = errors.New("the token is not signed with this server's key, or was made for something else")
 	// ErrExpired is returned by Verify for an expired token.
 	ErrExpired = errors.New("the token has expired; ask for a new link")
+	// ErrRevoked is returned by Verify for the token of a revoked link, and of one that its holder made.
+	ErrRevoked = errors.New("this link was revoked; ask for a new one")
 )
 
 // audience separates these tokens from LiveKit's tokens, which the same keys sign: neither is accepted for the other.
 const audience = "touchline"
 
+// audience of the tokens of the links' generation.
+func (k Keys) audience() string {
+	if k.Generation == "" {
+		return audience
+	}
+	return audience + "/" + k.Generation
+}
+
+// Mark returns the mark of a LiveKit token by links, for Marked.
+func (k Keys) Mark(links []string) string { return k.Generation + "/" + strings.Join(links, ",") }
+
+// Marked returns the links in a mark, or ErrRevoked if they are of another generation or revoked.
+func (k Keys) Marked(mark string) ([]string, error) {
+	at := strings.LastIndex(mark, "/")
+	links := strings.Split(mark[at+1:], ",")
+	if at < 0 || mark[:at] != k.Generation || k.Links.Revoked(links) {
+		return nil, ErrRevoked
+	}
+	return links, nil
+}
+
 // Longest lists and names, so that a token fits a cookie.
 const (
 	maxRooms = 16
+	maxDepth = 8    // links by which a link was made
 	maxToken = 3000 // bytes
 )
 
@@ -73,6 +104,7 @@ type claims struct {
 
 	Rooms  []string `json:"rooms"`
 	Rights []string `json:"rights"`
+	Makers []string `json:"makers,omitempty"`
 }
 
 // Sign makes a token that is valid from now until g.Expires.
@@ -97,12 +129,15 @@ func Sign(keys Keys, g Grant, now time.Time) (string, error) {
 	if g.Name != "" && !check.Name(g.Name) {
 		return "", fmt.Errorf("name %.40q: must be at most 128 printable characters", g.Name)
 	}
+	if len(g.Links) > maxDepth {
+		return "", fmt.Errorf("link: made by the holder of a link, %d times over; ask one of the first %d for a link", len(g.Links), maxDepth)
+	}
 	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims{
 		RegisteredClaims: jwt.RegisteredClaims{
-			Issuer: keys.APIKey, Subject: g.Name, Audience: jwt.ClaimStrings{audience},
+			Issuer: keys.APIKey, Subject: g.Name, Audience: jwt.ClaimStrings{keys.audience()},
 			NotBefore: jwt.NewNumericDate(now.Add(-leeway)), ExpiresAt: jwt.NewNumericDate(g.Expires),
 		},
-		Rooms: g.Rooms, Rights: g.Rights.Names(),
+		Rooms: g.Rooms, Rights: g.Rights.Names(), Makers: g.Links,
 	}).SignedString([]byte(keys.APISecret))
 	if err != nil {
 		return "", fmt.Errorf("sign the token: %w", err)
@@ -116,14 +151,14 @@ func Sign(keys Keys, g Grant, now time.Time) (string, error) {
 // leeway is the tolerated difference between clocks.
 const leeway = 30 * time.Second
 
-// Verify returns the content of a token. The error is ErrExpired or ErrBadToken.
+// Verify returns the content of a token. The error is ErrExpired, ErrRevoked or ErrBadToken.
 func Verify(keys Keys, token string, now time.Time) (Grant, error) {
 	if keys.APIKey == "" || keys.APISecret == "" || len(token) > maxToken || strings.Count(token, ".") != 2 {
 		return Grant{}, ErrBadToken
 	}
 	var c claims
 	_, err := jwt.ParseWithClaims(token, &c, func(*jwt.Token) (any, error) { return []byte(keys.APISecret), nil },
-		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithAudience(audience), jwt.WithIssuer(keys.APIKey),
+		jwt.WithValidMethods([]string{jwt.SigningMethodHS256.Alg()}), jwt.WithAudience(keys.audience()), jwt.WithIssuer(keys.APIKey),
 		jwt.WithExpirationRequired(), jwt.WithTimeFunc(func() time.Time { return now }))
 	switch {
 	case errors.Is(err, jwt.ErrTokenExpired) && !errors.Is(err, jwt.ErrTokenInvalidAudience) && !errors.Is(err, jwt.ErrTokenInvalidIssuer):
@@ -135,5 +170,9 @@ func Verify(keys Keys, token string, now time.Time) (Grant, error) {
 	if err != nil {
 		return Grant{}, ErrBadToken // of a later version
 	}
-	return Grant{Rooms: c.Rooms, Rights: rights, Name: c.Subject, Expires: c.ExpiresAt.Time}, nil
+	links := append([]string{linkID(token)}, c.Makers...)
+	if keys.Links.Revoked(links) {
+		return Grant{}, ErrRevoked
+	}
+	return Grant{Rooms: c.Rooms, Rights: rights, Name: c.Subject, Expires: c.ExpiresAt.Time, Links: links}, nil
 }

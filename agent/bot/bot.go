@@ -165,6 +165,7 @@ func New(opts Options) (_ *Bot, err error) {
 	if opts.Keys == (conn.Keys{}) {
 		opts.Keys = opts.Settings.LiveKit.Keys()
 	}
+	opts.Keys.Links = opts.Outputs.Links()
 	b := &Bot{opts: opts, scenery: newScenery(opts), log: opts.Log}
 	if err := b.makeRules(); err != nil {
 		return nil, err

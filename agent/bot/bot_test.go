@@ -4,7 +4,6 @@ package bot_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
@@ -47,7 +46,7 @@ func TestVisitorsGoWhereTheReadyTokenGoes(t *testing.T) {
 	b, err := bot.New(bot.Options{Settings: cfg.Bot(), Keys: keys(), Log: zerolog.Nop()})
 	require.NoError(t, err)
 	require.Equal(t, "from the token", b.Room.RoomName())
-	grant, err := b.Tokens.Mint("viewer", "Vera", access.Everything, time.Time{})
+	grant, err := b.Tokens.Mint("viewer", "Vera", access.Grant{Rights: access.Everything})
 	require.NoError(t, err)
 	require.Equal(t, "from the token", grant.Room)
 	ready, err := conn.ReadToken(grant.Token)
@@ -56,7 +55,7 @@ func TestVisitorsGoWhereTheReadyTokenGoes(t *testing.T) {
 	require.True(t, ready.Voice, "who may instruct may speak")
 	require.False(t, ready.Picture)
 
-	grant, err = b.Tokens.Mint("viewer", "Vera", access.AllInRoom&^access.Instruct, time.Time{})
+	grant, err = b.Tokens.Mint("viewer", "Vera", access.Grant{Rights: access.AllInRoom &^ access.Instruct})
 	require.NoError(t, err)
 	ready, err = conn.ReadToken(grant.Token)
 	require.NoError(t, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent/access"
 	"touchline/agent/alert"
 	"touchline/agent/bot"
 	"touchline/agent/command"
@@ -403,4 +404,50 @@ func TestProfilesAndSettingsAreKept(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestRevokedLinksAreKept: a revoked link stays revoked after a restart with a state file, also after its room's state was forgotten, and
+// in the next bot of the room, however little may be handed over.
+func TestRevokedLinksAreKept(t *testing.T) {
+	cfg := configs.Default().Bot()
+	to := bot.OutputSettings{State: state.Config{Path: t.TempDir()}}
+	now := time.Now()
+	keys := access.Keys{APIKey: "key", APISecret: "a secret of at least 32 characters"}
+	g := access.Grant{Rooms: []string{cfg.LiveKit.Room}, Rights: access.AllInRoom, Expires: now.Add(time.Hour)}
+	token, err := access.Sign(keys, g, now)
+	require.NoError(t, err)
+	revoked := func(links *access.Links) {
+		t.Helper()
+		keys.Links = links
+		_, err := access.Verify(keys, token, now)
+		require.ErrorIs(t, err, access.ErrRevoked)
+	}
+	var handed string
+	require.NoError(t, bot.WithOutputs(t.Context(), to, zerolog.Nop(), func(out *bot.Outputs) error {
+		id := out.Links().Made(token, g, "ana", now)
+		return out.Links().Revoke(cfg.LiveKit.Room, id, false, now)
+	}))
+	begin(t, to, cfg, func(b *bot.Bot) {
+		_, err := b.SetBackground("facts:\n"+strings.Repeat("- Blue plays at home.\n", 60), "ana")
+		require.NoError(t, err)
+		handed = b.HandOver(100)
+		require.LessOrEqual(t, len(handed), 100)
+	})
+	to.Forget = true
+	require.NoError(t, bot.WithOutputs(t.Context(), to, zerolog.Nop(), func(out *bot.Outputs) error {
+		revoked(out.Links())
+		require.Len(t, out.Links().List(cfg.LiveKit.Room, now), 1)
+		return nil
+	}))
+	require.NoError(t, bot.WithOutputs(t.Context(), bot.OutputSettings{}, zerolog.Nop(), func(out *bot.Outputs) error {
+		var kept map[string]json.RawMessage
+		require.NoError(t, json.Unmarshal([]byte(handed), &kept))
+		b, err := bot.New(bot.Options{Settings: cfg, Keys: keys, Kept: kept, Outputs: out, Log: zerolog.Nop()})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_ = b.Run(ctx)
+		revoked(out.Links())
+		return nil
+	}))
 }

@@ -2,6 +2,7 @@ package bot
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent"
+	"touchline/agent/access"
 	"touchline/agent/alert"
 	"touchline/agent/events"
 	"touchline/agent/history"
@@ -111,6 +113,7 @@ func openHistory(o *Outputs, to OutputSettings) (Output, error) {
 // Outputs are the outputs of a process, which all its bots share, and its state file. A nil Outputs has none.
 type Outputs struct {
 	state  *state.Store // nil without
+	links  *access.Links
 	all    []Output
 	outbox *outbox.Outbox // alerts on their way
 	queues bool           // an output delivers alerts by the outbox
@@ -149,6 +152,9 @@ func WithOutputs(ctx context.Context, to OutputSettings, log zerolog.Logger, bod
 	var err error
 	if o.state, err = openState(to, log); err != nil { //nolint:contextcheck // it has no context to wait with
 		return err
+	}
+	if o.links, err = openLinks(o.state); err != nil { //nolint:contextcheck // as above
+		return errors.Join(err, o.state.Close())
 	}
 	keep := func(context.Context) error { return nil }
 	if o.outbox = outbox.New(nil); o.state != nil {
@@ -211,6 +217,25 @@ func openState(to OutputSettings, log zerolog.Logger) (*state.Store, error) {
 	}
 	log.Info().Int("rooms", rooms).Str("path", to.State.Path).Msg("state of all rooms forgotten")
 	return s, nil
+}
+
+// openLinks returns the shared links of the process, which are kept in the state file, if there is one, under no room.
+func openLinks(s *state.Store) (*access.Links, error) {
+	keep := func(string, json.RawMessage) {}
+	if s == nil {
+		return access.NewLinks(nil, keep, time.Now()), nil
+	}
+	file := s.Room("", "")
+	past, err := file.Load()
+	return access.NewLinks(past, file.Keep, time.Now()), err
+}
+
+// Links returns the shared links of the process. Without Outputs, they are the caller's own.
+func (o *Outputs) Links() *access.Links {
+	if o == nil || o.links == nil {
+		return access.NewLinks(nil, func(string, json.RawMessage) {}, time.Now())
+	}
+	return o.links
 }
 
 // kept returns the state of a bot; nil when nothing is kept.

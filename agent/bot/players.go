@@ -32,7 +32,7 @@ type PlayersOptions struct {
 func NewPlayers(o PlayersOptions) (*whep.Server, error) {
 	s, err := whep.New(whep.Options{
 		Coming: o.Coming,
-		Verify: func(token, name string) (time.Time, error) { return verifyPlayer(o.Keys, token, name) },
+		Verify: func(token, name string) (signaling.Right, error) { return verifyPlayer(o.Keys, token, name) },
 		Bounds: signaling.Bounds{MaxSessions: o.Config.Max},
 		PortOptions: signaling.PortOptions{
 			UDPPort: o.Config.UDPPort, ExternalIPs: o.Config.ExternalIPs, ICEServers: o.ICE.ICEServers(), LoopbackOnly: o.LoopbackOnly,
@@ -45,19 +45,16 @@ func NewPlayers(o PlayersOptions) (*whep.Server, error) {
 	return s, nil
 }
 
-// verifyPlayer checks an access token for watching a room. It returns the end of its link; zero for never.
-func verifyPlayer(keys conn.Keys, token, name string) (until time.Time, err error) {
+// verifyPlayer checks an access token for watching a room. It returns the right of its link.
+func verifyPlayer(keys conn.Keys, token, name string) (signaling.Right, error) {
 	attributes, err := conn.VerifyViewer(keys, token, name)
-	until, over := control.Expired(attributes, time.Now())
 	switch {
 	case errors.Is(err, conn.ErrNoRight):
-		err = fmt.Errorf("%w: %w", signaling.ErrForbidden, err)
+		return nil, fmt.Errorf("%w: %w", signaling.ErrForbidden, err)
 	case err != nil:
-		err = fmt.Errorf("%w: %w", signaling.ErrNoToken, err)
-	case over:
-		err = fmt.Errorf("%w: its link has expired", signaling.ErrNoToken)
+		return nil, fmt.Errorf("%w: %w", signaling.ErrNoToken, err)
 	}
-	return until, err
+	return control.RightOf(keys, attributes, time.Now())
 }
 
 // OnLoopback reports whether a listen address is reachable from this machine only.

@@ -9,8 +9,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"touchline/agent"
+	"touchline/agent/access"
 	"touchline/agent/command"
 	"touchline/agent/events"
 	"touchline/agent/prompt"
@@ -33,6 +35,8 @@ const (
 	keptCameras     = "cameras"     // []camera.Kept, those that people added
 	keptWatched     = "watched"     // keptChoice of a source, as in command.Change
 	keptRegions     = "regions"     // region.Saved
+	keptLinks       = "links"       // []access.Link, for the next bot of the room only
+	keptRevoked     = "revoked"     // access.Links.Shared, likewise
 )
 
 // keptOrder is the instruction as people have set it. It holds as long as the settings and the room's dispatch have the
@@ -85,6 +89,7 @@ func newRoomState(b *Bot) (k *roomState, values map[string]json.RawMessage, err 
 			return nil, nil, err
 		}
 	}
+	k.restoreLinks(b.opts.Kept)
 	for name, value := range b.opts.Kept {
 		if handedOver(name) {
 			values[name] = value
@@ -117,12 +122,31 @@ func (b *Bot) Kept() map[string]json.RawMessage {
 	defer k.mu.Unlock()
 	out := maps.Clone(k.seen)
 	maps.DeleteFunc(out, func(name string, value json.RawMessage) bool { return value == nil || !handedOver(name) })
+	links, room, now := b.opts.Keys.Links, b.Room.RoomName(), time.Now()
+	if list := links.HandOver(room, now); len(list) > 0 {
+		out[keptLinks], out[keptRevoked] = marshal(list), marshal(links.Shared(room, now))
+	}
 	return out
 }
 
+// restoreLinks takes the room's links from the previous bot.
+func (k *roomState) restoreLinks(values map[string]json.RawMessage) {
+	links, room, now := k.bot.opts.Keys.Links, k.bot.Room.RoomName(), time.Now()
+	for name, restore := range map[string]func(json.RawMessage) error{
+		keptLinks:   decoded(func(list []access.Link) error { return links.Restore(list, now) }),
+		keptRevoked: decoded(func(shared string) error { links.Learn(room, shared, now); return nil }),
+	} {
+		if value, ok := values[name]; ok {
+			if err := restore(value); err != nil {
+				k.bot.log.Warn().Err(err).Str("value", name).Msg("kept value not restored")
+			}
+		}
+	}
+}
+
 // HandOver returns people's changes in the room as JSON of Options.Kept, in at most so many bytes; "" without any. If they are larger, the
-// largest ones are left out. The regions are not: a room would lose its masks. If they alone are too large, the next bot cannot read
-// them, and covers the whole picture.
+// largest ones are left out. The revoked links and the regions are not: a room would lose its masks. If those are too large, the next bot
+// cannot read them, and covers the whole picture.
 func (b *Bot) HandOver(most int) string {
 	kept := b.Kept()
 	for {
@@ -132,14 +156,16 @@ func (b *Bot) HandOver(most int) string {
 			return ""
 		case len(state) <= most:
 			return string(state)
-		case len(kept) == 1 && kept[keptRegions] != nil:
-			return string(marshal(map[string]string{keptRegions: "too large to hand over"}))
 		}
 		largest := ""
 		for name, value := range kept {
-			if name != keptRegions && (largest == "" || len(value) > len(kept[largest])) {
+			if name != keptRegions && name != keptRevoked && (largest == "" || len(value) > len(kept[largest])) {
 				largest = name
 			}
+		}
+		if largest == "" {
+			kept[keptRegions] = marshal("too large to hand over")
+			return string(marshal(kept))
 		}
 		b.log.Warn().Str("value", largest).Int("bytes", len(kept[largest])).Msg("kept value too large to hand over")
 		delete(kept, largest)

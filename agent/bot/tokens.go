@@ -4,7 +4,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"time"
 
 	"touchline/agent/access"
 	"touchline/agent/console"
@@ -20,19 +19,20 @@ type minter struct {
 }
 
 // Mint implements console.Tokens.
-func (m *minter) Mint(role, name string, rights access.Rights, until time.Time) (console.Grant, error) {
+func (m *minter) Mint(role, name string, by access.Grant) (console.Grant, error) {
 	if m.keys.APIKey == "" {
 		return console.Grant{}, errors.New("no LiveKit API key: viewers cannot join; set LIVEKIT_API_KEY and LIVEKIT_API_SECRET")
 	}
-	who := conn.Person{Room: m.room, Identity: role + "-" + rand.Text()[:10], Name: name, Until: until}
+	who := conn.Person{Room: m.room, Identity: role + "-" + rand.Text()[:10], Name: name, Until: by.Expires}
 	var token string
 	var err error
 	switch role {
 	case "viewer":
-		who.Attributes, who.Speaks = control.Attributes(rights, until), rights.Allow(access.Instruct)
+		who.Attributes, who.Speaks = control.Attributes(m.keys, by), by.Rights.Allow(access.Instruct)
 		token, err = conn.ViewerToken(m.keys, who)
 	case "camera":
-		who.Attributes = control.Attributes(0, until)
+		by.Rights = 0
+		who.Attributes = control.Attributes(m.keys, by)
 		token, err = conn.CameraToken(m.keys, who)
 	default:
 		return console.Grant{}, fmt.Errorf("role %q: must be viewer or camera", role)

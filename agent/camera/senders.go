@@ -201,17 +201,18 @@ func (s *Senders) leave(p *sender, reason string) {
 func Authorize(keys conn.Keys) func(token, name string) (whip.Sender, error) {
 	return func(token, name string) (whip.Sender, error) {
 		who, err := conn.VerifySender(keys, token, name)
-		until, over := control.Expired(who.Attributes, time.Now())
 		switch {
 		case errors.Is(err, conn.ErrNoRight):
 			return whip.Sender{}, fmt.Errorf("%w: %w", signaling.ErrForbidden, err)
 		case err != nil:
 			return whip.Sender{}, fmt.Errorf("%w: %w", signaling.ErrNoToken, err)
-		case over:
-			return whip.Sender{}, fmt.Errorf("%w: its link has expired", signaling.ErrNoToken)
+		}
+		right, err := control.RightOf(keys, who.Attributes, time.Now())
+		if err != nil {
+			return whip.Sender{}, err
 		}
 		// The key is the identity, as a sender may renew its token.
-		return whip.Sender{Key: "livekit:" + who.Identity, Identity: who.Identity, Name: who.Name, With: who.Agents, Until: until}, nil
+		return whip.Sender{Key: "livekit:" + who.Identity, Identity: who.Identity, Name: who.Name, With: who.Agents, Right: right}, nil
 	}
 }
 

@@ -45,7 +45,7 @@ type (
 
 // by returns the name of the client for the log and the page.
 func by(r *http.Request) string {
-	if name := visitorOf(r).name; name != "" {
+	if name := visitorOf(r).grant.Name; name != "" {
 		return name
 	}
 	peer := peerOf(r)
@@ -215,7 +215,8 @@ func (s *Server) postToken(h *roomEntry, _ http.ResponseWriter, r *http.Request,
 	if h.Tokens == nil || s.opts.SignalURL == "" {
 		return out, refuse(http.StatusServiceUnavailable, "no_room", "joining is disabled: no LiveKit API key is configured")
 	}
-	g, err := h.Tokens.Mint(in.Role, name, who.rights, who.expires)
+	who.grant.Rights = who.rights
+	g, err := h.Tokens.Mint(in.Role, name, who.grant)
 	if err != nil {
 		return out, refuse(http.StatusServiceUnavailable, "no_room", "create a token: %v", err)
 	}

@@ -65,7 +65,7 @@ type Grant struct {
 // Tokens makes access tokens of a room. The role is "viewer" or "camera". A viewer gets the same rights as on the page, until they
 // end there; a zero time is never.
 type Tokens interface {
-	Mint(role, name string, rights access.Rights, until time.Time) (Grant, error)
+	Mint(role, name string, who access.Grant) (Grant, error)
 }
 
 // Players serves viewers without a LiveKit client.

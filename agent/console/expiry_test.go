@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
 	"strings"
@@ -70,4 +71,58 @@ func expiries(r *running, header []string) string {
 		}
 	}
 	return ""
+}
+
+// TestLinkRevoked: a revoked link ends what it opened, with the reason, and so do those that its holder made. Others go on.
+func TestLinkRevoked(t *testing.T) {
+	t.Parallel()
+	keys := access.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more"}
+	keys.Links = access.NewLinks(nil, func(string, json.RawMessage) {}, time.Now())
+	const token = "correct-horse-battery"
+	hub := events.NewHub(events.Options{History: -1})
+	r := open(t, console.Options{
+		Keys: keys, Config: console.Config{Listen: "0.0.0.0:0", Token: token}, Transcription: transcriber(),
+		Room: console.Room{Name: "final", Bot: newDesk(), Hub: hub, Pictures: newStudio(), Tokens: mint{}},
+	}, console.Unlimited)
+	operator := []string{"Authorization", "Bearer " + token}
+	link := func(name string, by ...string) (id, token string, header []string) {
+		a := r.ask("POST", "/api/links", `{"rights":["steer"],"for":"1h","name":"`+name+`"}`, by...)
+		require.Equal(t, http.StatusCreated, a.status, "%s", a.body)
+		var made struct{ ID, Token string }
+		require.NoError(t, json.Unmarshal(a.body, &made))
+		return made.ID, made.Token, []string{"Authorization", "Bearer " + made.Token}
+	}
+	id, guest, anns := link("Ann", operator...)
+	_, _, friends := link("Friend", append(anns, "X-Forwarded-For", "10.0.0.1")...)
+	_, _, others := link("Other", operator...)
+	reader, second, third := r.events("/api/events", anns...), r.events("/api/stream", friends...), r.events("/api/events", others...)
+	pictures, conn := r.connect("/api/mjpeg", anns...), r.socket("/ws/transcribe", guest)
+
+	listed := string(r.ask("GET", "/api/links", "", others...).body)
+	for _, want := range []string{`"id":"` + id + `"`, `"name":"Ann"`, `"name":"Friend"`, `"by":"Ann"`} {
+		require.Contains(t, listed, want)
+	}
+	require.NotContains(t, listed, guest)
+	require.Equal(t, http.StatusNotFound, r.ask("DELETE", "/api/links/0123456789abcdef", "", others...).status)
+	require.Equal(t, http.StatusForbidden,
+		r.ask("DELETE", "/api/links/"+id, "", "Authorization", "Bearer "+granted(t, keys, access.Watch|access.Sources, "final")).status)
+	require.Equal(t, http.StatusNoContent, r.ask("DELETE", "/api/links/"+id, "", others...).status)
+
+	require.Contains(t, reader.until("expired").data, `"revoked_link"`)
+	require.Contains(t, second.until("expired").data, `"revoked_link"`)
+	_, err := io.Copy(io.Discard, pictures.Body)
+	require.NoError(t, err, "it ends")
+	require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
+	for err = nil; err == nil; {
+		_, _, err = conn.ReadMessage()
+	}
+	require.True(t, websocket.IsCloseError(err, websocket.ClosePolicyViolation), "%v", err)
+	require.ErrorContains(t, err, "this link was revoked")
+	require.Eventually(t, func() bool { return expiries(r, operator) == "4" }, time.Minute, 10*time.Millisecond)
+	require.Equal(t, http.StatusUnauthorized, r.ask("GET", "/api/status", "", anns...).status)
+	require.Equal(t, http.StatusUnauthorized, r.ask("GET", "/api/status", "", friends...).status)
+	code, _, _ := r.ask("POST", "/api/login", `{"token":"`+guest+`"}`).problem(t)
+	require.Equal(t, "revoked_link", code)
+	hub.Record(record(1, "shown", "a goal"))
+	require.Contains(t, third.until("record").data, "a goal")
 }

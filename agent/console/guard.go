@@ -185,10 +185,9 @@ func (g *guard) checkOrigin(r *http.Request) error {
 
 // visitor is the client of a request.
 type visitor struct {
-	id      string // a hash of its token; "" for the operator
-	name    string // in its token; "" without one
-	rights  access.Rights
-	expires time.Time // of its token; zero for never
+	id     string       // a hash of its token; "" for the operator
+	grant  access.Grant // of its token; zero for the operator
+	rights access.Rights
 }
 
 // client returns the client for limits.
@@ -224,7 +223,7 @@ func (g *guard) granted(token, room string, now time.Time) visitor {
 	if err != nil {
 		return visitor{}
 	}
-	v := visitor{id: nameOf(token), name: grant.Name, rights: grant.Rights, expires: grant.Expires}
+	v := visitor{id: nameOf(token), grant: grant, rights: grant.Rights}
 	if room != "" {
 		v.rights = grant.In(room)
 	}

@@ -17,9 +17,9 @@ type rightsBody struct {
 
 func (h *roomEntry) getRights(r *http.Request) (rightsBody, error) {
 	who := visitorOf(r)
-	out := rightsBody{Rights: who.rights.Names(), Name: who.name}
-	if !who.expires.IsZero() {
-		out.Expires = &who.expires
+	out := rightsBody{Rights: who.rights.Names(), Name: who.grant.Name}
+	if !who.grant.Expires.IsZero() {
+		out.Expires = &who.grant.Expires
 	}
 	return out, nil
 }
@@ -33,6 +33,7 @@ type linkBody struct {
 
 // linkMade is the answer of POST /api/links.
 type linkMade struct {
+	ID      string    `json:"id" doc:"By which it can be revoked."`
 	Token   string    `json:"token" doc:"The page takes it in the fragment of its address: #token=T."`
 	Rights  []string  `json:"rights"`
 	Expires time.Time `json:"expires"`
@@ -54,17 +55,34 @@ func (s *Server) postLink(h *roomEntry, _ http.ResponseWriter, r *http.Request, 
 	}
 	now, who := time.Now(), visitorOf(r)
 	expires := now.Add(life).Truncate(time.Second).UTC()
-	if !who.expires.IsZero() && expires.After(who.expires) {
-		return out, refuse(http.StatusForbidden, "no_right", "for: your own link ends at %s; ask for less",
-			who.expires.UTC().Format(time.RFC3339))
+	if end := who.grant.Expires; !end.IsZero() && expires.After(end) {
+		return out, refuse(http.StatusForbidden, "no_right", "for: your own link ends at %s; ask for less", end.UTC().Format(time.RFC3339))
 	}
-	token, err := access.Sign(s.opts.Keys, access.Grant{
-		Rooms: []string{h.Name}, Rights: rights, Name: strings.TrimSpace(in.Name), Expires: expires,
-	}, now)
+	g := access.Grant{Rooms: []string{h.Name}, Rights: rights, Name: strings.TrimSpace(in.Name), Expires: expires, Links: who.grant.Links}
+	token, err := access.Sign(s.opts.Keys, g, now)
 	if err != nil {
 		return out, refusal(err, answer{access.ErrNoKeys, http.StatusServiceUnavailable, "no_keys"},
 			answer{nil, http.StatusUnprocessableEntity, "bad_link"})
 	}
-	s.log.Info().Str("room", h.Name).Stringer("rights", rights).Time("expires", expires).Str("by", by(r)).Msg("link made")
-	return linkMade{Token: token, Rights: rights.Names(), Expires: expires}, nil
+	id := s.opts.Keys.Links.Made(token, g, by(r), now)
+	s.log.Info().Str("room", h.Name).Str("link", id).Stringer("rights", rights).Time("expires", expires).Str("by", by(r)).Msg("link made")
+	return linkMade{ID: id, Token: token, Rights: rights.Names(), Expires: expires}, nil
+}
+
+// linkList is the answer of GET /api/links.
+type linkList struct {
+	Links []access.Link `json:"links"`
+}
+
+func (s *Server) getLinks(h *roomEntry, _ *http.Request) (linkList, error) {
+	return linkList{s.opts.Keys.Links.List(h.Name, time.Now())}, nil
+}
+
+func (s *Server) deleteLink(h *roomEntry, r *http.Request) error {
+	id, operator := r.PathValue("id"), visitorOf(r).rights.Allow(access.Process)
+	if err := s.opts.Keys.Links.Revoke(h.Name, id, operator, time.Now()); err != nil {
+		return refusal(err, answer{access.ErrNoLink, http.StatusNotFound, "no_such_link"}, answer{nil, http.StatusConflict, "too_many_links"})
+	}
+	s.log.Info().Str("room", h.Name).Str("link", id).Str("by", by(r)).Msg("link revoked")
+	return nil
 }

@@ -30,7 +30,9 @@ func (s *Server) servePlayers(w http.ResponseWriter, r *http.Request) error {
 	who := visitor{rights: access.Everything}
 	if room, _, ok := signaling.Split("whep", r.URL); ok && !a.Admitted && s.guard.checkOrigin(r) == nil {
 		who = s.guard.visitor(r, room, time.Now())
-		a.Admitted, a.Until = who.rights.Allow(access.Watch), who.expires
+		a.Admitted, a.Right = who.rights.Allow(access.Watch), func(over func(string)) (stop func()) {
+			return s.watchRight(who, func(end *problem) { over(end.Message) })
+		}
 	}
 	if !a.Admitted { // perhaps by a LiveKit token
 		who = visitor{id: nameOf(token)}

@@ -29,7 +29,10 @@ func (s *Server) postLogin(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		s.logRefused(r)
 		if errors.Is(err, access.ErrExpired) {
-			return refuse(http.StatusUnauthorized, "expired_token", "this link has expired; ask for a new one")
+			return errExpired
+		}
+		if errors.Is(err, access.ErrRevoked) {
+			return errRevoked
 		}
 		return refuse(http.StatusUnauthorized, "bad_token",
 			"wrong token; use a link that somebody shared, the configured token, or the one in the address printed at the start (#token=...)")

@@ -180,6 +180,8 @@ func (s *Server) roomOperations() []endpoint {
 		},
 		get("/rights", "What this client may do in the room", (*roomEntry).getRights),
 		operation("POST", "/links", "Makes a token for a link to share", http.StatusCreated, s.postLink),
+		get("/links", "The links of the room that have not expired", s.getLinks),
+		act("DELETE", "/links/{id}", "Revokes a link, and those that its holder made", s.deleteLink),
 		operation("POST", "/livekit/token", "A LiveKit token for the room", http.StatusOK, s.postToken),
 	)
 }
@@ -456,16 +458,13 @@ func (s *Server) enter(level accessLevel, h apiFunc) apiFunc {
 			return tooOften(wait)
 		}
 		ctx := limit.WithClient(context.WithValue(r.Context(), visitorKey{}, who), client)
-		if !who.expires.IsZero() {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithDeadlineCause(ctx, who.expires, errExpired)
-			defer cancel()
-		}
-		err := h(w, r.WithContext(ctx))
-		if expired(ctx) {
+		ctx, cancel := context.WithCancelCause(ctx)
+		defer cancel(nil)
+		defer s.watchRight(who, func(end *problem) {
 			s.expired.Inc()
-		}
-		return err
+			cancel(end)
+		})()
+		return h(w, r.WithContext(ctx))
 	}
 }
 
@@ -475,11 +474,22 @@ func tooOften(wait time.Duration) *problem {
 	return refuse(http.StatusTooManyRequests, "too_many_requests", "too many requests; try again in %d s", seconds).after(seconds)
 }
 
-// errExpired is the cause of the end of a request whose link expires.
-var errExpired = refuse(http.StatusUnauthorized, "expired_token", "this link has expired; ask for a new one")
+// The reasons why what a link opened ends.
+var (
+	errExpired = refuse(http.StatusUnauthorized, "expired_token", "this link has expired; ask for a new one")
+	errRevoked = refuse(http.StatusUnauthorized, "revoked_link", "%v", access.ErrRevoked)
+)
 
-// expired reports whether a request ended with its link.
-func expired(ctx context.Context) bool { return errors.Is(context.Cause(ctx), errExpired) }
+// watchRight calls over when the link of a client ends, until stop is called.
+func (s *Server) watchRight(who visitor, over func(*problem)) (stop func()) {
+	return s.opts.Keys.Links.Watch(who.grant, time.Now(), func(err error) {
+		if errors.Is(err, access.ErrRevoked) {
+			over(errRevoked)
+		} else {
+			over(errExpired)
+		}
+	})
+}
 
 // roomOf returns the name of the room of a request; "" for no particular room.
 func (s *Server) roomOf(r *http.Request) string {

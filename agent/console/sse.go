@@ -1,6 +1,8 @@
 package console
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -150,8 +152,8 @@ func (s *Server) feed(w http.ResponseWriter, r *http.Request, o feedOptions) err
 		var err error
 		select {
 		case <-r.Context().Done():
-			if expired(r.Context()) {
-				_ = out.write(events.SSE("expired", events.JSON(errExpired))) // it ends in any case
+			if end, ok := errors.AsType[*problem](context.Cause(r.Context())); ok {
+				_ = out.write(events.SSE("expired", events.JSON(end))) // it ends in any case
 			}
 			return nil
 		case <-o.gone:

@@ -196,7 +196,7 @@ func TestHeard(t *testing.T) {
 	captions := control.NewCaptions(bot, true, testLog(t))
 	run(t, func(ctx context.Context) error { _ = captions.Run(ctx); return nil })
 	r := joinCaptionReader(t, s)
-	boss := joinCaptionReaderAs(t, s, conn.Person{Room: "match", Identity: "boss", Attributes: control.Attributes(access.Instruct, time.Time{})})
+	boss := joinCaptionReaderAs(t, s, conn.Person{Room: "match", Identity: "boss", Attributes: control.Attributes(conn.Keys{}, access.Grant{Rights: access.Instruct})})
 	ann := joinSpeaker(t, s, speakerToken(t, s, "ann", 0), 2, webrtc.MimeTypeOpus, voicePace)
 	eventually(t, func() bool {
 		in := bot.CurrentRoom()

@@ -23,6 +23,8 @@ type Config struct {
 	Token redact.Secret `yaml:"-" env:"TOKEN"`
 	// E2EE are the keys of end-to-end encryption (see conn.RoomKeys), from the variable TOUCHLINE_AGENT_E2EE_KEY.
 	E2EE redact.Secret `yaml:"-"`
+	// LinkGeneration of shared links: another one ends all links that were made with it.
+	LinkGeneration string `yaml:"link_generation" env:"LINK_GENERATION"`
 	// Room to join.
 	Room string `yaml:"room" env:"ROOM"`
 	// Identity and Name of the bot.
@@ -48,7 +50,7 @@ func DefaultConfig() Config {
 
 // Keys returns the keys of the server and of end-to-end encryption.
 func (c Config) Keys() conn.Keys {
-	return conn.Keys{APIKey: c.APIKey, APISecret: string(c.APISecret), E2EE: c.E2EE}
+	return conn.Keys{APIKey: c.APIKey, APISecret: string(c.APISecret), E2EE: c.E2EE, Generation: c.LinkGeneration}
 }
 
 // Validate checks every setting and reports all that are wrong, joined. Each
@@ -66,6 +68,8 @@ func (c Config) Validate() error {
 	s.That(check.Name(c.Room), "room", "1 to 128 printable characters", strconv.Quote(c.Room))
 	s.That(check.Name(c.Identity), "identity", "1 to 128 printable characters", strconv.Quote(c.Identity))
 	s.That(c.Name == "" || check.Name(c.Name), "name", "at most 128 printable characters", strconv.Quote(c.Name))
+	s.That(c.LinkGeneration == "" || check.Name(c.LinkGeneration), "link_generation", "at most 128 printable characters",
+		strconv.Quote(c.LinkGeneration))
 	s.Pair("api_key", c.APIKey, "api_secret", string(c.APISecret), "LIVEKIT_API_KEY and LIVEKIT_API_SECRET")
 	s.That(c.ReconnectDelay >= 10*time.Millisecond && c.ReconnectDelay <= c.MaxReconnectDelay, "reconnect_delay",
 		fmt.Sprintf("between 10ms and max_reconnect_delay (%v)", c.MaxReconnectDelay), c.ReconnectDelay)

@@ -4,20 +4,26 @@ import (
 	"context"
 	"time"
 
+	lksdk "github.com/livekit/server-sdk-go/v2"
+
 	"touchline/agent/room/conn"
 )
 
+// attributeRevoked is the attribute of a bot with the revoked links of the room.
+const attributeRevoked = "touchline.revoked"
+
 const (
-	// expiryEvery is the interval of the search for participants whose rights have ended, removeTime bounds the removal of one.
-	expiryEvery = 2 * time.Second
+	// expiryEvery is the interval of the search for participants whose rights have ended, and of the exchange of revoked links with the
+	// other commentators of the room. removeTime bounds a removal.
+	expiryEvery = time.Second
 	removeTime  = 5 * time.Second
 	// removeWarnEvery is the interval of warnings about refused removals.
 	removeWarnEvery = time.Minute
 )
 
-// removeExpired removes participants whose rights have ended, until ctx ends. A bot with a ready token may remove nobody; they keep
-// no rights there either.
-func (s *Supervisor) removeExpired(ctx context.Context) {
+// endRights exchanges revoked links with the other commentators of the room and removes participants whose rights have ended, until ctx
+// ends. A bot with a ready token may remove nobody; they keep no rights there either.
+func (s *Supervisor) endRights(ctx context.Context) {
 	if s.opts.Control == nil || s.opts.Keys.APISecret == "" {
 		return
 	}
@@ -33,8 +39,15 @@ func (s *Supervisor) removeExpired(ctx context.Context) {
 		if room == nil {
 			continue
 		}
-		for _, p := range room.GetRemoteParticipants() {
-			if s.opts.Control.Expired(p, time.Now()) && !s.remove(ctx, p.Identity()) {
+		people, links, now := room.GetRemoteParticipants(), s.opts.Keys.Links, time.Now()
+		for _, p := range people {
+			if p.Kind() == lksdk.ParticipantAgent {
+				links.Learn(s.RoomName(), p.Attributes()[attributeRevoked], now)
+			}
+		}
+		s.state.revoke(links.Shared(s.RoomName(), now))
+		for _, p := range people {
+			if why := s.opts.Control.Ended(p, now); why != nil && !s.remove(ctx, p.Identity(), why) {
 				break
 			}
 		}
@@ -42,7 +55,7 @@ func (s *Supervisor) removeExpired(ctx context.Context) {
 }
 
 // remove removes a participant. It returns false if the server does not answer in time.
-func (s *Supervisor) remove(ctx context.Context, identity string) (answers bool) {
+func (s *Supervisor) remove(ctx context.Context, identity string, why error) (answers bool) {
 	ctx, cancel := context.WithTimeout(ctx, removeTime)
 	defer cancel()
 	log := s.opts.Log.With().Str("participant", identity).Logger()
@@ -51,6 +64,6 @@ func (s *Supervisor) remove(ctx context.Context, identity string) (answers bool)
 		s.removals.Warn(log, s.unremoved, err, "participant not removed")
 		return ctx.Err() == nil
 	}
-	log.Info().Msg("participant removed: its link has expired")
+	log.Info().AnErr("reason", why).Msg("participant removed")
 	return true
 }

@@ -4,7 +4,9 @@ package room_test
 
 import (
 	"context"
+	"encoding/json"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,7 +30,7 @@ func TestRightsEnd(t *testing.T) {
 	run(t, func(ctx context.Context) error { _ = asked.Run(ctx); return nil })
 	join := func(identity string, until time.Time) (token string) {
 		token, err := conn.ViewerToken(s.keys(), conn.Person{
-			Room: "match", Identity: identity, Attributes: control.Attributes(access.AllInRoom, until), Until: until,
+			Room: "match", Identity: identity, Attributes: control.Attributes(s.keys(), access.Grant{Rights: access.AllInRoom, Expires: until}), Until: until,
 		})
 		require.NoError(t, err)
 		guest, err := lksdk.ConnectToRoomWithToken(s.URL(), token, nil)
@@ -62,4 +64,35 @@ func TestRightsEnd(t *testing.T) {
 	}
 	require.Equal(t, []string{"stays"}, bot.Instructors(bot.CurrentRoom()), "without rights")
 	eventually(t, func() bool { return slices.Equal(there(), []string{"bot", "stays"}) }, "removed again")
+}
+
+// TestRevokedInTheRoom: a participant whose link is revoked is removed, and another commentator of the room, in a process of its own, takes
+// over the revocation.
+func TestRevokedInTheRoom(t *testing.T) {
+	t.Parallel()
+	s := startServer(t)
+	commentator := func(identity string) access.Keys {
+		keys := s.keys()
+		keys.Links = access.NewLinks(nil, func(string, json.RawMessage) {}, time.Now())
+		asked := control.New(control.Config{}, keys, &agenttest.Steered{}, nil, nil, testLog(t))
+		startBot(t, s, func(o *room.Options) { o.Control, o.Keys, o.Identity = asked, keys, identity })
+		run(t, func(ctx context.Context) error { _ = asked.Run(ctx); return nil })
+		return keys
+	}
+	one, other := commentator("one"), commentator("other")
+	const id = "00000000000000aa"
+	guest := access.Grant{Rights: access.AllInRoom, Expires: time.Now().Add(time.Hour), Links: []string{id}}
+	token, err := conn.ViewerToken(one, conn.Person{Room: "match", Identity: "guest", Attributes: control.Attributes(one, guest)})
+	require.NoError(t, err)
+	over := make(chan struct{})
+	in, err := lksdk.ConnectToRoomWithToken(s.URL(), token, &lksdk.RoomCallback{OnDisconnected: sync.OnceFunc(func() { close(over) })})
+	require.NoError(t, err)
+	t.Cleanup(in.Disconnect)
+	require.NoError(t, one.Links.Revoke("match", id, true, time.Now()))
+	eventually(t, func() bool { return other.Links.Revoked([]string{id}) }, "the other commentator knows")
+	select {
+	case <-over:
+	case <-time.After(time.Minute):
+		t.Fatal("the guest stays")
+	}
 }

@@ -193,7 +193,7 @@ func (p *speaker) speak(t *testing.T, mark byte, codec string, every time.Durati
 func speakerToken(t *testing.T, s *server, identity string, rights access.Rights) string {
 	t.Helper()
 	token, err := conn.ViewerToken(s.keys(), conn.Person{
-		Room: "match", Identity: identity, Name: "Name of " + identity, Speaks: true, Attributes: control.Attributes(rights, time.Time{}),
+		Room: "match", Identity: identity, Name: "Name of " + identity, Speaks: true, Attributes: control.Attributes(conn.Keys{}, access.Grant{Rights: rights}),
 	})
 	require.NoError(t, err)
 	return token

@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent/access"
 	"touchline/agent/room/conn"
 )
 
@@ -37,9 +38,9 @@ func TestRefusedRemovals(t *testing.T) {
 	})
 	require.NoError(t, err)
 	for range 20 {
-		require.True(t, s.remove(t.Context(), "ann"), "others may be removable")
+		require.True(t, s.remove(t.Context(), "ann", access.ErrExpired), "others may be removable")
 	}
 	require.Equal(t, 1, strings.Count(log.String(), "participant not removed"), log.String())
 	hangs.Store(true)
-	require.False(t, s.remove(ctx, "ann"))
+	require.False(t, s.remove(ctx, "ann", access.ErrExpired))
 }

@@ -40,6 +40,8 @@ type stateAttribute struct {
 	word     string // in the present room; "" before the first
 	wordAt   time.Time
 	hearing  string // in the present room
+	revoked  string // as links.Shared
+	shared   string // revoked, in the present room
 	detail   string
 	detailAt time.Time
 	cameAt   time.Time // newest join of a participant that lacks the word; zero for none
@@ -93,6 +95,9 @@ func (b *stateAttribute) attributes(now time.Time) map[string]string {
 	if b.status.Hearing != "" {
 		out[AttributeHearing] = b.status.Hearing
 	}
+	if b.revoked != "" {
+		out[attributeRevoked] = b.revoked
+	}
 	return out
 }
 
@@ -119,12 +124,20 @@ func (b *stateAttribute) due(now time.Time, refused string) update {
 	if word == b.word && hearing != b.hearing {
 		word = otherWord(word) // for a moment
 	}
+	if word == b.word && b.revoked != b.shared {
+		if word = otherWord(word); word == b.word { // it does not wait for the end of the speech
+			word = agent.StateListening
+		}
+	}
 	if word != b.word {
 		n.attributes = map[string]string{attrAgentState: word}
 		if hearing != b.hearing || b.word == "" {
 			n.attributes[AttributeHearing] = hearing // "" removes it
 		}
-		b.word, b.wordAt, b.hearing = word, now, hearing
+		if b.revoked != b.shared || b.word == "" && b.revoked != "" {
+			n.attributes[attributeRevoked] = b.revoked
+		}
+		b.word, b.wordAt, b.hearing, b.shared = word, now, hearing, b.revoked
 	}
 	shown := b.shownLocked(now)
 	shown.Detail = cmp.Or(shown.Detail, refused)
@@ -162,6 +175,13 @@ func otherWord(word string) string {
 	default:
 		return word
 	}
+}
+
+// revoke sets the revoked links to publish, as access.Links.Shared returns them.
+func (b *stateAttribute) revoke(shared string) {
+	b.mu.Lock()
+	b.revoked = shared
+	b.mu.Unlock()
 }
 
 // newcomer records the join of a participant, which may lack the state.

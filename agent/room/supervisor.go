@@ -183,7 +183,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	defer close(s.ended)
 	ctx, cancel := context.WithCancel(ctx)
 	var removing sync.WaitGroup
-	removing.Go(func() { s.removeExpired(ctx) })
+	removing.Go(func() { s.endRights(ctx) })
 	defer removing.Wait()
 	defer cancel()
 	if err := s.conn.Run(ctx); err != nil {

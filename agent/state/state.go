@@ -108,7 +108,7 @@ func (s *Store) DB() *sql.DB { return s.db }
 // Close closes the file of a Store whose Run was not called.
 func (s *Store) Close() error { return s.db.Close() }
 
-// Forget deletes the values of all rooms and undelivered alerts. It returns the number of rooms that had values.
+// Forget deletes the values of all rooms and undelivered alerts, but none of the process, which have the room "". It returns the number of rooms that had values.
 func (s *Store) Forget() (rooms int, err error) {
 	ctx := context.Background()
 	tx, err := s.db.BeginTx(ctx, nil)
@@ -116,9 +116,9 @@ func (s *Store) Forget() (rooms int, err error) {
 		return 0, fmt.Errorf("forget the rooms in %s: %w", s.path, err)
 	}
 	defer func() { _ = tx.Rollback() }() // no effect after Commit
-	err = tx.QueryRowContext(ctx, "SELECT count(DISTINCT room) FROM room_values").Scan(&rooms)
+	err = tx.QueryRowContext(ctx, "SELECT count(DISTINCT room) FROM room_values WHERE room <> ''").Scan(&rooms)
 	if err == nil {
-		_, err = tx.ExecContext(ctx, "DELETE FROM room_values; DELETE FROM outbox")
+		_, err = tx.ExecContext(ctx, "DELETE FROM room_values WHERE room <> ''; DELETE FROM outbox")
 	}
 	if err == nil {
 		err = tx.Commit()

@@ -154,14 +154,13 @@ func (x *session) play() {
 	if x.offer.Data {
 		x.Go(func() { x.sendTexts(texts, past) })
 	}
-	if a := x.admission; !a.Until.IsZero() {
-		end := time.AfterFunc(a.Until.Sub(x.server.opts.Now()), func() {
-			x.Cancel("its link has expired")
+	if a := x.admission; a.Right != nil {
+		defer a.Right(func(reason string) {
+			x.Cancel(reason)
 			if a.Expired != nil {
 				a.Expired()
 			}
-		})
-		defer end.Stop()
+		})()
 	}
 	<-x.Over()
 }

@@ -24,9 +24,9 @@ import (
 
 // Options of a Server.
 type Options struct {
-	// Verify checks a token for a room. It returns the end of its rights, zero for never, and signaling.ErrNoToken or
-	// signaling.ErrForbidden to refuse it. Without Verify, only admitted requests are accepted.
-	Verify func(token, room string) (until time.Time, err error)
+	// Verify checks a token for a room. It returns its right, and signaling.ErrNoToken or signaling.ErrForbidden to refuse it. Without
+	// Verify, only admitted requests are accepted.
+	Verify func(token, room string) (signaling.Right, error)
 	// Coming is set if rooms come and go: the answer for an unknown room is then 409, which asks for a retry, instead of 404.
 	Coming bool
 
@@ -110,7 +110,7 @@ func (s *Server) authorize(r *http.Request, token, room string) (any, error) {
 	}
 	err := signaling.ErrNoToken
 	if token != "" && s.opts.Verify != nil {
-		a.Until, err = s.opts.Verify(token, room)
+		a.Right, err = s.opts.Verify(token, room)
 	}
 	if errors.Is(err, signaling.ErrNoToken) && a.Refused != nil {
 		if limited := a.Refused(); limited != nil {

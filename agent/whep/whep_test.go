@@ -93,14 +93,14 @@ func newStage(t *testing.T, change func(*whep.Options)) *stage {
 	s.codec.Store(int32(media.H264))
 	o := whep.Options{
 		PortOptions: signaling.PortOptions{LoopbackOnly: true}, Bounds: signaling.Bounds{PerMinute: -1}, Now: time.Now,
-		Verify: func(token, room string) (until time.Time, err error) {
+		Verify: func(token, room string) (_ signaling.Right, err error) {
 			switch {
 			case token != "good":
 				err = signaling.ErrNoToken
 			case room != "match":
 				err = signaling.ErrForbidden
 			}
-			return until, err
+			return nil, err
 		},
 	}
 	if change != nil {
@@ -535,10 +535,14 @@ func FuzzOffer(f *testing.F) {
 // TestLinkExpires: the sessions of an expired link end, whether the link or its LiveKit token opened them. That of the operator goes on.
 func TestLinkExpires(t *testing.T) {
 	t.Parallel()
-	until := time.Now().Add(2 * time.Second)
+	end := time.Now().Add(2 * time.Second)
+	until := func(over func(string)) (stop func()) {
+		timer := time.AfterFunc(time.Until(end), func() { over("this link has expired") })
+		return func() { timer.Stop() }
+	}
 	s := newStage(t, func(o *whep.Options) {
 		o.ConnectTime = patience
-		o.Verify = func(string, string) (time.Time, error) { return until, nil }
+		o.Verify = func(string, string) (signaling.Right, error) { return until, nil }
 	})
 	var expired atomic.Int32
 	var admission signaling.Admission
@@ -548,7 +552,7 @@ func TestLinkExpires(t *testing.T) {
 		s.ServeWHEP(w, r, a)
 	})
 	var operator *player
-	for _, admission = range []signaling.Admission{{Admitted: true, Until: until}, {}, {Admitted: true}} {
+	for _, admission = range []signaling.Admission{{Admitted: true, Right: until}, {}, {Admitted: true}} {
 		operator = newPlayer(t, webrtc.MimeTypeH264)
 		operator.watch(t, s)
 	}

@@ -23,6 +23,7 @@ import (
 	"touchline/agent/camera"
 	"touchline/agent/console"
 	"touchline/agent/jobs"
+	"touchline/agent/room/conn"
 	"touchline/agent/whep"
 	"touchline/agent/worker"
 	"touchline/configs"
@@ -112,11 +113,13 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *bot.Outpu
 		return err
 	}
 	shown := console.NewRooms(0, log)
-	players, err := agentPlayers(cfg.Agent, log)
+	keys := cfg.Agent.LiveKit.Keys()
+	keys.Links = out.Links()
+	players, err := agentPlayers(cfg.Agent, keys, log)
 	if err != nil {
 		return err
 	}
-	ingest, err := agentIngest(ctx, cfg, log)
+	ingest, err := agentIngest(ctx, cfg, keys, log)
 	if err != nil {
 		return err
 	}
@@ -131,7 +134,7 @@ func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *bot.Outpu
 	if err != nil {
 		return err
 	}
-	page, err := agentPage(cfg.Agent, show, manager, jobs.Dispatcher{Jobs: manager, Worker: w}, out)
+	page, err := agentPage(cfg.Agent, keys, show, manager, jobs.Dispatcher{Jobs: manager, Worker: w}, out)
 	if err != nil {
 		return err
 	}
@@ -207,25 +210,25 @@ func runWorker(ctx context.Context, w *worker.Worker, needed, beside []func(cont
 }
 
 // agentPlayers returns the WHEP server on the page's address; nil without a page or with WHEP off.
-func agentPlayers(cfg configs.Agent, log zerolog.Logger) (*whep.Server, error) {
+func agentPlayers(cfg configs.Agent, keys conn.Keys, log zerolog.Logger) (*whep.Server, error) {
 	if cfg.Worker.Console == worker.HTTPOff || !cfg.Console.WHEP.Enabled {
 		return nil, nil
 	}
 	return bot.NewPlayers(bot.PlayersOptions{
-		Config: cfg.Console.WHEP, ICE: cfg.Console.ICE, Keys: cfg.LiveKit.Keys(), Coming: true,
+		Config: cfg.Console.WHEP, ICE: cfg.Console.ICE, Keys: keys, Coming: true,
 		LoopbackOnly: bot.OnLoopback(cfg.Worker.Console), Log: log,
 	})
 }
 
 // agentIngest returns the WHIP server on the page's address, for any room; nil without a page or with WHIP off. It refuses senders after
 // ctx has ended.
-func agentIngest(ctx context.Context, cfg configs.Config, log zerolog.Logger) (*camera.Ingest, error) {
+func agentIngest(ctx context.Context, cfg configs.Config, keys conn.Keys, log zerolog.Logger) (*camera.Ingest, error) {
 	at := cfg.Agent.Worker.Console
 	if at == worker.HTTPOff || !cfg.Sources.WHIP.Enabled {
 		return nil, nil
 	}
 	return camera.NewIngest(camera.IngestOptions{
-		Config: cfg.Sources, ICE: cfg.Agent.Console.ICE, URL: cfg.Agent.LiveKit.URL, Keys: cfg.Agent.LiveKit.Keys(),
+		Config: cfg.Sources, ICE: cfg.Agent.Console.ICE, URL: cfg.Agent.LiveKit.URL, Keys: keys,
 		LoopbackOnly: bot.OnLoopback(at),
 		Closing:      func() bool { return ctx.Err() != nil }, Log: log,
 	})
@@ -233,7 +236,7 @@ func agentIngest(ctx context.Context, cfg configs.Config, log zerolog.Logger) (*
 
 // agentPage returns the page and the API for all rooms; nil if the settings turn it off.
 func agentPage(
-	cfg configs.Agent, show jobs.ConsoleRooms, manager *jobs.Manager, calls console.Dispatcher, out prometheus.Collector,
+	cfg configs.Agent, keys conn.Keys, show jobs.ConsoleRooms, manager *jobs.Manager, calls console.Dispatcher, out prometheus.Collector,
 ) (*console.Server, error) {
 	if cfg.Worker.Console == worker.HTTPOff {
 		return nil, nil
@@ -256,7 +259,7 @@ func agentPage(
 	o := console.Options{
 		Speech: speech, Transcription: words,
 		Config: cfg.Console.Config, Rooms: show.Rooms, Engine: manager.Status, Dispatcher: calls, SignalURL: cfg.LiveKit.URL, Registry: metrics,
-		Keys:     cfg.LiveKit.Keys(),
+		Keys:     keys,
 		Announce: func(url string) { fmt.Fprintf(os.Stdout, "\n  The rooms of this worker: %s\n\n", url) },
 		Log:      show.Log,
 	}

@@ -65,6 +65,13 @@ func TestSharedLinks(t *testing.T) {
 	require.NoError(t, producer.Until(soon, `document.getElementById('set-long_side').value === '448' && document.getElementById('set-max_slices').disabled`),
 		"the scene engine cuts no pictures")
 	shoot(t, producer, "steers")
+
+	require.NoError(t, desk.Until(soon, `document.querySelectorAll('#share-list button').length === 2`))
+	shoot(t, desk, "links")
+	require.NoError(t, desk.Click("#share-list li:last-child button")) // the oldest
+	require.NoError(t, desk.Until(soon, `document.querySelectorAll('#share-list button').length === 1`))
+	require.NoError(t, viewer.Until(soon, `fetch('/api/status').then((r) => r.status === 401)`))
+	require.NoError(t, producer.Until(soon, `fetch('/api/status').then((r) => r.ok)`))
 	assert.Empty(t, problems(desk))
 	assert.Empty(t, problems(producer))
 	p.interrupt(t)

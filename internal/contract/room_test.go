@@ -189,7 +189,7 @@ func TestRoom(t *testing.T) {
 	go func() { ended <- b.Run(ctx) }()
 	defer func() { cancel(); <-ended }() //nolint:errcheck // only its end matters
 	enter := func(rights access.Rights) *guest {
-		grant, err := b.Tokens.Mint("viewer", "Vera", rights, time.Time{})
+		grant, err := b.Tokens.Mint("viewer", "Vera", access.Grant{Rights: rights})
 		require.NoError(t, err)
 		return join(t, server.URL(), grant.Token)
 	}

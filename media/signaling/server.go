@@ -99,14 +99,17 @@ type Request struct {
 	From netip.Addr
 }
 
+// Right is a client's right to a session. It calls over, with the reason, when the right ends, until stop is called. Nil never ends.
+type Right func(over func(reason string)) (stop func())
+
 // Admission is the decision of the server of a page about a request for an endpoint below it.
 type Admission struct {
-	// Admitted requests need no token. Their sessions end at Until, or never for a zero time.
+	// Admitted requests need no token. Their sessions end with Right.
 	Admitted bool
-	Until    time.Time
+	Right    Right
 	// Refused is called for a request that is not admitted and has no valid token. An error answers the request. May be nil.
 	Refused func() error
-	// Expired is called when a session has ended at its time. May be nil.
+	// Expired is called when a session has ended with its right. May be nil.
 	Expired func()
 }
 

@@ -23,6 +23,7 @@ import (
 	"touchline/agent/room/conn"
 	"touchline/internal/limit"
 	"touchline/internal/rescue"
+	"touchline/media/signaling"
 )
 
 // Topics of the control messages.
@@ -46,15 +47,22 @@ const AttributeRights = "touchline.rights"
 // attributeUntil is the attribute with the end of a participant's rights, in seconds since 1970. It is valid as AttributeRights is.
 const attributeUntil = "touchline.rights_until"
 
-// Attributes returns the attributes of a participant with rights in a room until a time; zero is never. It returns nil for a
+// attributeLink is the attribute with the links that a participant's rights depend on; see access.Keys.Mark. It is valid as
+// AttributeRights is.
+const attributeLink = "touchline.link"
+
+// Attributes returns the attributes of a participant with the rights, the end and the links of a grant. It returns nil for a
 // participant without rights, whose presence does not end either.
-func Attributes(rights access.Rights, until time.Time) map[string]string {
+func Attributes(keys conn.Keys, by access.Grant) map[string]string {
 	out := map[string]string{}
-	if rights &= access.AllInRoom; rights != 0 {
+	if rights := by.Rights & access.AllInRoom; rights != 0 {
 		out[AttributeRights] = rights.String()
 	}
-	if !until.IsZero() {
-		out[attributeUntil] = strconv.FormatInt(until.Unix(), 10)
+	if !by.Expires.IsZero() {
+		out[attributeUntil] = strconv.FormatInt(by.Expires.Unix(), 10)
+	}
+	if len(by.Links) > 0 {
+		out[attributeLink] = keys.Mark(by.Links)
 	}
 	if len(out) == 0 {
 		return nil
@@ -187,10 +195,13 @@ func (c *Control) Rights(p *lksdk.RemoteParticipant, now time.Time) access.Right
 	return c.rightsOf(callerOf(p, p.Identity()), now)
 }
 
-// Expired reports whether a participant's rights have ended, and with them its presence in the room.
-func (c *Control) Expired(p *lksdk.RemoteParticipant, now time.Time) bool {
+// Ended returns the reason why a participant's rights have ended, and with them its presence in the room; nil if they have not.
+func (c *Control) Ended(p *lksdk.RemoteParticipant, now time.Time) error {
 	who := callerOf(p, p.Identity())
-	return !slices.Contains(c.cfg.Identities, who.identity) && !who.ownAttributes && who.expired(now)
+	if slices.Contains(c.cfg.Identities, who.identity) || who.ownAttributes {
+		return nil
+	}
+	return c.ended(who, now)
 }
 
 // Unlimit removes the limits of requests, for tests.
@@ -395,20 +406,37 @@ func callerOf(sender *lksdk.RemoteParticipant, from string) caller {
 	return who
 }
 
-// Expired reports whether the rights in the attributes of a participant have ended, and returns their end; zero for never. An end that
-// cannot be read is over.
-func Expired(attributes map[string]string, now time.Time) (until time.Time, over bool) {
-	v, ok := attributes[attributeUntil]
-	if !ok {
-		return time.Time{}, false
+// RightOf returns the right of a LiveKit token by the links in its attributes, for a session outside of the room. The error is that of
+// LinkOf, as signaling.ErrNoToken.
+func RightOf(keys conn.Keys, attributes map[string]string, now time.Time) (signaling.Right, error) {
+	link, err := LinkOf(keys, attributes, now)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", signaling.ErrNoToken, err)
 	}
-	seconds, err := strconv.ParseInt(v, 10, 64)
-	return time.Unix(seconds, 0), err != nil || now.Unix() >= seconds
+	return func(over func(string)) (stop func()) {
+		return keys.Links.Watch(link, time.Now(), func(err error) { over(err.Error()) })
+	}, nil
 }
 
-func (who caller) expired(now time.Time) bool {
-	_, over := Expired(who.attributes, now)
-	return over
+// LinkOf returns the end and the links in the attributes of a participant. It returns access.ErrExpired or access.ErrRevoked if its
+// rights have ended. An end that cannot be read is over.
+func LinkOf(keys conn.Keys, attributes map[string]string, now time.Time) (link access.Grant, err error) {
+	if v, ok := attributes[attributeUntil]; ok {
+		seconds, err := strconv.ParseInt(v, 10, 64)
+		if link.Expires = time.Unix(seconds, 0); err != nil || !now.Before(link.Expires) {
+			return link, access.ErrExpired
+		}
+	}
+	if mark, ok := attributes[attributeLink]; ok {
+		link.Links, err = keys.Marked(mark)
+	}
+	return link, err
+}
+
+// ended returns the reason why a caller's rights have ended; nil if they have not.
+func (c *Control) ended(who caller, now time.Time) error {
+	_, err := LinkOf(c.keys, who.attributes, now)
+	return err
 }
 
 // rightsOf returns the rights of a caller by its identity and attributes.
@@ -418,7 +446,7 @@ func (c *Control) rightsOf(who caller, now time.Time) access.Rights {
 		return 0
 	case who.identity != "" && slices.Contains(c.cfg.Identities, who.identity):
 		return access.AllInRoom
-	case who.ownAttributes, who.expired(now):
+	case who.ownAttributes, c.ended(who, now) != nil:
 		return 0
 	}
 	if v, ok := who.attributes[c.cfg.RoleAttribute]; ok && c.cfg.RoleAttribute != "" && v == c.cfg.RoleValue {

@@ -3,6 +3,7 @@ package control
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -67,6 +68,9 @@ func TestEveryRight(t *testing.T) {
 	c := floodedControl(t, &quietBot{}, zerolog.Nop())
 	c.Unlimit()
 	now := time.Now()
+	const revoked = "00000000000000ff"
+	c.keys.Links = access.NewLinks(nil, func(string, json.RawMessage) {}, now)
+	require.NoError(t, c.keys.Links.Revoke("match", revoked, true, now))
 	for _, method := range methods() {
 		needed := access.Needed(method)
 		require.NotEqual(t, access.Everything, needed, "%s: give it a row in agent/access", method)
@@ -80,7 +84,13 @@ func TestEveryRight(t *testing.T) {
 			}, now)
 			require.NoError(t, err)
 			attribute := map[string]string{AttributeRights: right.String()}
-			until := func(d time.Duration) map[string]string { return Attributes(right, now.Add(d)) }
+			until := func(d time.Duration) map[string]string {
+				return Attributes(c.keys, access.Grant{Rights: right, Expires: now.Add(d)})
+			}
+			link := func(id string) map[string]string {
+				return Attributes(c.keys, access.Grant{Rights: right, Links: []string{"0000000000000001", id}})
+			}
+			earlier := map[string]string{AttributeRights: right.String(), attributeLink: "spring/0000000000000001"}
 			broken := map[string]string{AttributeRights: right.String(), attributeUntil: "soon"}
 			for name, tt := range map[string]struct {
 				who   caller
@@ -89,6 +99,9 @@ func TestEveryRight(t *testing.T) {
 			}{
 				"attribute":     {caller{identity: "a", known: true, attributes: attribute}, "", right.Allow(needed)},
 				"for a minute":  {caller{identity: "a", known: true, attributes: until(time.Minute)}, "", right.Allow(needed)},
+				"by a link":     {caller{identity: "a", known: true, attributes: link("0000000000000002")}, "", right.Allow(needed)},
+				"revoked":       {caller{identity: "a", known: true, attributes: link(revoked)}, "", false},
+				"generation":    {caller{identity: "a", known: true, attributes: earlier}, "", false},
 				"expired":       {caller{identity: "a", known: true, attributes: until(0)}, "", false},
 				"never valid":   {caller{identity: "a", known: true, attributes: broken}, "", false},
 				"its own":       {caller{identity: "a", known: true, attributes: attribute, ownAttributes: true}, "", false},
@@ -102,9 +115,9 @@ func TestEveryRight(t *testing.T) {
 			}
 		}
 	}
-	require.Nil(t, Attributes(access.Process, time.Time{}))
-	require.Equal(t, map[string]string{AttributeRights: "watch"}, Attributes(access.Watch, time.Time{}), "a viewer may call status and rules")
-	require.Equal(t, map[string]string{AttributeRights: "watch,rules"}, Attributes(access.Watch|access.Rules|access.Process, time.Time{}))
+	require.Nil(t, Attributes(c.keys, access.Grant{Rights: access.Process}))
+	require.Equal(t, map[string]string{AttributeRights: "watch"}, Attributes(c.keys, access.Grant{Rights: access.Watch}), "a viewer may call status and rules")
+	require.Equal(t, map[string]string{AttributeRights: "watch,rules"}, Attributes(c.keys, access.Grant{Rights: access.Watch | access.Rules | access.Process}))
 }
 
 // TestFloodOfRequests: few requests of a flood for the history are answered, and moderators are not affected.

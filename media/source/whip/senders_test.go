@@ -290,7 +290,10 @@ func TestSessionEndsWithItsLink(t *testing.T) {
 		authorize := o.Authorize
 		o.Authorize = func(token, room string) (whip.Sender, error) {
 			s, err := authorize(token, room)
-			s.Until = time.Now().Add(2 * time.Second)
+			s.Right = func(over func(string)) (stop func()) {
+				end := time.AfterFunc(2*time.Second, func() { over("its link has expired") })
+				return func() { end.Stop() }
+			}
 			return s, err
 		}
 	})

@@ -77,8 +77,8 @@ func (x *Session) run() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	now := x.server.opts.Now
-	if until := x.Sender.Until; !until.IsZero() {
-		defer time.AfterFunc(until.Sub(now()), func() { x.Cancel("its link has expired") }).Stop()
+	if right := x.Sender.Right; right != nil {
+		defer right(x.Cancel)()
 	}
 	var asked time.Time
 	var later <-chan time.Time

@@ -28,8 +28,8 @@ type Sender struct {
 	Key string
 	// Identity in the room, and the display name, which may be empty.
 	Identity, Name string
-	// Until is when its sessions end; zero for never.
-	Until time.Time
+	// Right ends its sessions.
+	Right signaling.Right
 	// With is passed from Options.Authorize to Options.Open.
 	With any
 }

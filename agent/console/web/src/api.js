@@ -95,6 +95,8 @@ export const deleteAlert = (id) => call('DELETE', inRoom(`/alerts/${id}`));
 /** @param {string} [by] an identity; everybody without */
 export const deleteHeard = (by) => call('DELETE', inRoom('/heard') + (by ? `?by=${encodeURIComponent(by)}` : ''));
 export const rights = () => call('GET', inRoom('/rights'));
+export const links = () => call('GET', inRoom('/links'));
+export const revokeLink = (id) => call('DELETE', inRoom(`/links/${id}`));
 export const makeLink = (rights, life) => call('POST', inRoom('/links'), { rights, for: life });
 export const start = (source) => call('POST', inRoom('/start'), { source });
 export const stop = () => call('POST', inRoom('/stop'));

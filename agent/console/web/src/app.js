@@ -58,7 +58,8 @@ panel.add('source', 'Source', source.body, () => source.shown());
 panel.add('prompts', 'Profiles and match sheet', prompts.body, () => prompts.shown());
 panel.add('settings', 'Settings', settings.body, () => settings.shown());
 panel.add('numbers', 'Numbers', numbers.body, () => numbers.shown());
-panel.add('share', 'Share', new Share(location).body);
+const share = new Share(location);
+panel.add('share', 'Share', share.body, () => void share.refresh());
 panel.add('help', 'Help', helpBody());
 $('say-engines').addEventListener('click', () => {
   panel.show('help');

@@ -24,6 +24,12 @@ export function terms(who) {
 /** The address of a link. @param {{origin: string, pathname: string}} page @param {string} token */
 export const linkTo = (page, token) => `${page.origin}${page.pathname}#token=${token}`;
 
+/** The words for a link in the list. @param {{rights?: string[], name?: string, expires: string, revoked?: boolean}} link */
+export function aboutLink(link) {
+  const does = !link.rights?.length ? 'A link' : STEER.every((r) => link.rights.includes(r)) ? 'Steers' : link.rights.length === 1 ? 'Only watches' : 'Watches and changes';
+  return `${link.name ? `${link.name}: ` : ''}${does}, ${link.revoked ? 'revoked' : `until ${dateTime(Date.parse(link.expires))}`}`;
+}
+
 /** Whether other machines can open the page's address. @param {string} host */
 export const isLocal = (host) => host === 'localhost' || host.endsWith('.localhost') || /^127\./.test(host) || host === '[::1]';
 
@@ -35,6 +41,7 @@ export class Share {
   #link = h('input', { id: 'share-link', readOnly: true, ariaLabel: 'Link' });
   #said = h('small', { role: 'status' });
   #made = h('div', { class: 'url', hidden: true });
+  #list = h('ul', { id: 'share-list', class: 'links' });
 
   /** @param {Location} page */
   constructor(page) {
@@ -52,11 +59,39 @@ export class Share {
       void this.#make();
     });
     this.body = h('div', { class: 'sharing' },
-      h('p', { class: 'what' }, 'Who watches sees the picture and reads and hears the comments. Who steers may also change everything in this room. A link cannot be taken back before it expires.'),
-      form, this.#made, this.#said);
+      h('p', { class: 'what' }, 'Who watches sees the picture and reads and hears the comments. Who steers may also change everything in this room.'),
+      form, this.#made, this.#said, this.#list);
     if (isLocal(page.hostname)) {
       this.body.append(h('p', { class: 'what' }, 'This page is open on this machine only. Start with --listen 0.0.0.0:8199 and open it by the address that is printed, so that links work elsewhere.'));
     }
+  }
+
+  /** Shows the links of the room. */
+  async refresh() {
+    try {
+      const { links } = await api.links();
+      this.#list.replaceChildren(...links.map((link) => {
+        const row = h('li', {}, h('span', {}, aboutLink(link)));
+        if (!link.revoked) {
+          const revoke = h('button', { class: 'quiet', type: 'button', title: 'Ends everything that it opened' }, 'Revoke');
+          revoke.addEventListener('click', () => void this.#revoke(link.id));
+          row.append(revoke);
+        }
+        return row;
+      }));
+    } catch (err) {
+      this.#said.textContent = err.message;
+    }
+  }
+
+  async #revoke(id) {
+    try {
+      await api.revokeLink(id);
+      this.#said.textContent = 'Revoked. It works no longer, nor do links that its holder made.';
+    } catch (err) {
+      this.#said.textContent = err.message;
+    }
+    await this.refresh();
   }
 
   async #make() {
@@ -66,6 +101,7 @@ export class Share {
       this.#made.hidden = false;
       this.#said.textContent = `It ${this.#what.value === 'steer' ? 'steers' : 'only watches'} and works until ${dateTime(Date.parse(made.expires))}.`;
       this.#link.focus();
+      await this.refresh();
     } catch (err) {
       this.#said.textContent = err.message;
     }

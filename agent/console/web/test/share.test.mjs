@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { isLocal, linkTo, mays, terms } from '../src/share.js';
+import { aboutLink, isLocal, linkTo, mays, terms } from '../src/share.js';
 
 const all = ['watch', 'instruct', 'settings', 'sources', 'rules', 'speak', 'transcribe', 'process'];
 
@@ -18,6 +18,11 @@ test('what a client is told', () => {
 });
 
 test('links', () => {
+  const expires = '2026-11-23T12:00:00Z';
+  assert.match(aboutLink({ rights: ['watch'], name: 'Vera', expires }), /^Vera: Only watches, until 23 Nov 2026, /);
+  assert.match(aboutLink({ rights: all, expires }), /^Steers, until /);
+  assert.match(aboutLink({ rights: ['watch', 'rules'], expires }), /^Watches and changes, until /);
+  assert.equal(aboutLink({ expires, revoked: true }), 'A link, revoked');
   assert.equal(linkTo({ origin: 'https://a.example', pathname: '/rooms/x' }, 'a.b.c'), 'https://a.example/rooms/x#token=a.b.c');
   for (const host of ['localhost', 'a.localhost', '127.0.0.1', '[::1]']) assert.ok(isLocal(host), host);
   for (const host of ['192.168.1.7', 'touchline.example', 'local']) assert.ok(!isLocal(host), host);

@@ -1,0 +1,296 @@
+package access
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Link is the token of a shared link, as its room lists it.
+type Link struct {
+	ID      string    `json:"id" doc:"The first 16 hexadecimal digits of the token's SHA-256."`
+	Room    string    `json:"room,omitempty"`
+	Name    string    `json:"name,omitempty" doc:"Of the person."`
+	Rights  []string  `json:"rights,omitempty" doc:"Empty for a link that was revoked by its id alone."`
+	By      string    `json:"by,omitempty" doc:"Who made it."`
+	Made    time.Time `json:"made,omitzero"`
+	Expires time.Time `json:"expires"`
+	Revoked bool      `json:"revoked,omitempty"`
+}
+
+const idBytes = 8
+
+// linkID returns the id of a link's token.
+func linkID(token string) string {
+	sum := sha256.Sum256([]byte(token))
+	return hex.EncodeToString(sum[:idBytes])
+}
+
+// maxLinks bounds the listed links of a room. Of more, the one that expires first is no longer listed; it still works.
+const maxLinks = 100
+
+// Errors of Links.
+var (
+	// ErrNoLink is returned by Revoke for an id that is none, or not of this room.
+	ErrNoLink = errors.New("no such link in this room")
+	// ErrTooManyRevoked is returned by Revoke when a room has only revoked links in its list.
+	ErrTooManyRevoked = fmt.Errorf("%d links of this room are revoked already; end all links by another agent.livekit.link_generation", maxLinks)
+)
+
+// Links are the links of the rooms of a process: those that were made, so that they can be listed, and those that are revoked, until
+// they expire. It is safe for concurrent use. A nil Links has none.
+type Links struct {
+	mu      sync.Mutex
+	byID    map[string]Link
+	watched map[*watched]struct{}
+	keep    func(id string, value json.RawMessage)
+}
+
+// watched is a use of links that ends with them.
+type watched struct {
+	ids  []string
+	over func(error)
+}
+
+// NewLinks returns Links with those of an earlier run, by id. keep stores a link, or deletes it if the value is nil; it must not block.
+func NewLinks(past map[string]json.RawMessage, keep func(id string, value json.RawMessage), now time.Time) *Links {
+	l := &Links{byID: map[string]Link{}, watched: map[*watched]struct{}{}, keep: keep}
+	for id, value := range past {
+		var link Link
+		if err := json.Unmarshal(value, &link); err != nil || link.ID != id || !now.Before(link.Expires) {
+			keep(id, nil)
+			continue
+		}
+		l.byID[id] = link
+	}
+	return l
+}
+
+// List returns the links of a room that have not expired, newest first.
+func (l *Links) List(room string, now time.Time) []Link {
+	out := []Link{}
+	if l == nil {
+		return out
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, link := range l.byID {
+		if link.Room == room && now.Before(link.Expires) {
+			out = append(out, link)
+		}
+	}
+	slices.SortFunc(out, func(a, b Link) int { return cmp.Or(b.Made.Compare(a.Made), cmp.Compare(a.ID, b.ID)) })
+	return out
+}
+
+// Made adds a token for one room to the list of that room's links, and returns its id.
+func (l *Links) Made(token string, g Grant, by string, now time.Time) (id string) {
+	id = linkID(token)
+	l.add(Link{ID: id, Room: g.Rooms[0], Name: g.Name, Rights: g.Rights.Names(), By: by, Made: now.UTC(), Expires: g.Expires.UTC()}, now)
+	return id
+}
+
+// add lists a link.
+func (l *Links) add(link Link, now time.Time) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, known := l.byID[link.ID]; !known && l.spaceLocked(link.Room, now) {
+		l.setLocked(link)
+	}
+}
+
+// spaceLocked removes expired links, and one of a room with a full list. It returns false if all of that room's are revoked.
+func (l *Links) spaceLocked(room string, now time.Time) bool {
+	var n int
+	var first Link
+	for id, link := range l.byID {
+		switch {
+		case !now.Before(link.Expires):
+			l.removeLocked(id)
+		case link.Room == room:
+			n++
+			if !link.Revoked && (first.ID == "" || link.Expires.Before(first.Expires)) {
+				first = link
+			}
+		}
+	}
+	if n >= maxLinks && first.ID != "" {
+		l.removeLocked(first.ID)
+	}
+	return n < maxLinks || first.ID != ""
+}
+
+func (l *Links) removeLocked(id string) {
+	delete(l.byID, id)
+	l.keep(id, nil)
+}
+
+func (l *Links) setLocked(link Link) {
+	l.byID[link.ID] = link
+	if value, err := json.Marshal(link); err == nil { // strings and times always marshal
+		l.keep(link.ID, value)
+	}
+}
+
+// Revoke ends a link of a room and those that its holder made, with all that they opened. Only the operator may revoke a link that is
+// not in the room's list.
+func (l *Links) Revoke(room, id string, operator bool, now time.Time) error {
+	if l == nil {
+		return ErrNoLink
+	}
+	l.mu.Lock()
+	link, known := l.byID[id]
+	if (!known || link.Room != room) && (!operator || !validID(id)) {
+		l.mu.Unlock()
+		return ErrNoLink
+	}
+	if !known {
+		link = Link{ID: id, Room: room, Expires: now.Add(MaxLife).UTC()}
+	}
+	l.mu.Unlock()
+	return l.revoke([]Link{link}, now)
+}
+
+// revoke revokes links, and ends what they opened.
+func (l *Links) revoke(list []Link, now time.Time) (err error) {
+	var over []func(error)
+	l.mu.Lock()
+	for _, link := range list {
+		known := l.byID[link.ID]
+		if known.Revoked {
+			continue
+		}
+		if known.ID == "" && !l.spaceLocked(link.Room, now) {
+			err = ErrTooManyRevoked
+			continue
+		}
+		if known.ID != "" {
+			link = known
+		}
+		link.Revoked = true
+		l.setLocked(link)
+		for w := range l.watched {
+			if slices.Contains(w.ids, link.ID) {
+				over = append(over, w.over)
+			}
+		}
+	}
+	l.mu.Unlock()
+	for _, end := range over {
+		end(ErrRevoked)
+	}
+	return err
+}
+
+// Revoked reports whether one of the links is revoked.
+func (l *Links) Revoked(ids []string) bool {
+	if l == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(ids, func(id string) bool { return l.byID[id].Revoked })
+}
+
+// Watch calls over once the rights of a grant have ended: with ErrExpired or, for revoked links, with ErrRevoked. stop ends the watch.
+func (l *Links) Watch(g Grant, now time.Time, over func(error)) (stop func()) {
+	end := func() bool { return true }
+	if !g.Expires.IsZero() {
+		end = time.AfterFunc(g.Expires.Sub(now), func() { over(ErrExpired) }).Stop
+	}
+	if l == nil || len(g.Links) == 0 {
+		return func() { end() }
+	}
+	w := &watched{g.Links, over}
+	l.mu.Lock()
+	l.watched[w] = struct{}{}
+	l.mu.Unlock()
+	if l.Revoked(g.Links) { // since it was checked
+		over(ErrRevoked)
+	}
+	return func() {
+		end()
+		l.mu.Lock()
+		delete(l.watched, w)
+		l.mu.Unlock()
+	}
+}
+
+// inRoom reports whether a link belongs to a room of LiveKit. The commentators of its participants have names of their own.
+func (link Link) inRoom(room string) bool {
+	return link.Room == room || strings.HasPrefix(link.Room, room+":")
+}
+
+// Shared returns the revoked links of a room in the form that Learn reads, for its other commentators; "" for none.
+func (l *Links) Shared(room string, now time.Time) string {
+	var out []string
+	for _, link := range l.HandOver(room, now) {
+		if link.Revoked {
+			out = append(out, link.ID+":"+strconv.FormatInt(link.Expires.Unix(), 10))
+		}
+	}
+	return strings.Join(out, ",")
+}
+
+// Learn takes the revoked links of a room from Shared of another commentator there.
+func (l *Links) Learn(room, shared string, now time.Time) {
+	var list []Link
+	for item := range strings.SplitSeq(shared, ",") {
+		id, end, _ := strings.Cut(item, ":")
+		expires, err := strconv.ParseInt(end, 10, 64)
+		if link := (Link{ID: id, Room: room, Expires: time.Unix(expires, 0).UTC()}); err == nil && link.valid(now) {
+			list = append(list, link)
+		}
+	}
+	_ = l.revoke(list, now) // the room's list is full of revoked ones already
+}
+
+// HandOver returns the links of a room and of its participants' commentators, in a fixed order.
+func (l *Links) HandOver(room string, now time.Time) []Link {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := slices.DeleteFunc(slices.Collect(maps.Values(l.byID)), func(x Link) bool { return !x.inRoom(room) || !now.Before(x.Expires) })
+	slices.SortFunc(out, func(a, b Link) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}
+
+// Restore takes links of HandOver.
+func (l *Links) Restore(list []Link, now time.Time) error {
+	var revoked []Link
+	for _, link := range list {
+		switch {
+		case !link.valid(now):
+		case link.Revoked:
+			link.Revoked = false
+			revoked = append(revoked, link)
+		default:
+			l.add(link, now)
+		}
+	}
+	return l.revoke(revoked, now)
+}
+
+// valid reports whether a link of another process can be one.
+func (link Link) valid(now time.Time) bool {
+	return validID(link.ID) && link.Expires.After(now) && link.Expires.Before(now.Add(MaxLife+leeway))
+}
+
+func validID(id string) bool {
+	raw, err := hex.DecodeString(id)
+	return err == nil && len(raw) == idBytes
+}

@@ -1,0 +1,135 @@
+package access_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent/access"
+)
+
+// kept is a state file.
+type kept map[string]json.RawMessage
+
+func (k kept) keep(id string, value json.RawMessage) {
+	if k[id] = value; value == nil {
+		delete(k, id)
+	}
+}
+
+// TestRevoke: a revoked link and those that its holder made are not valid, end what uses them, and stay revoked over a restart.
+func TestRevoke(t *testing.T) {
+	t.Parallel()
+	now, file := time.Now(), kept{}
+	keys := access.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more", Links: access.NewLinks(nil, file.keep, now)}
+	link := func(by access.Grant, name string) (string, access.Grant) {
+		g := access.Grant{Rooms: []string{"final"}, Rights: access.AllInRoom, Name: name, Expires: now.Add(time.Hour), Links: by.Links}
+		token, err := access.Sign(keys, g, now)
+		require.NoError(t, err)
+		id := keys.Links.Made(token, g, "the page", now)
+		g, err = access.Verify(keys, token, now)
+		require.NoError(t, err)
+		require.Equal(t, id, g.Links[0])
+		return token, g
+	}
+	ann, anns := link(access.Grant{}, "Ann")
+	bob, bobs := link(anns, "Bob")
+	cleo, cleos := link(bobs, "Cleo")
+	eve, eves := link(access.Grant{}, "Eve")
+	require.Len(t, keys.Links.List("final", now), 4)
+	require.Empty(t, keys.Links.List("other", now))
+
+	var ended []string
+	for _, g := range []access.Grant{anns, bobs, cleos, eves} {
+		defer keys.Links.Watch(g, now, func(err error) {
+			require.ErrorIs(t, err, access.ErrRevoked)
+			ended = append(ended, g.Name)
+		})()
+	}
+	require.ErrorIs(t, keys.Links.Revoke("other", bobs.Links[0], false, now), access.ErrNoLink)
+	require.ErrorIs(t, keys.Links.Revoke("final", "ffffffffffffffff", false, now), access.ErrNoLink)
+	require.ErrorIs(t, keys.Links.Revoke("final", "none", true, now), access.ErrNoLink)
+	require.NoError(t, keys.Links.Revoke("final", bobs.Links[0], false, now))
+	require.NoError(t, keys.Links.Revoke("final", bobs.Links[0], false, now), "again")
+	require.ElementsMatch(t, []string{"Bob", "Cleo"}, ended)
+
+	later := now.Add(30 * time.Minute)
+	restarted := keys
+	restarted.Links = access.NewLinks(file, file.keep, later)
+	other := keys // in the same room
+	other.Links = access.NewLinks(nil, kept{}.keep, later)
+	other.Links.Learn("final", keys.Links.Shared("final", later), later)
+	next := keys // after a hand-over
+	next.Links = access.NewLinks(nil, kept{}.keep, later)
+	require.NoError(t, next.Links.Restore(keys.Links.HandOver("final", later), later))
+	require.Len(t, next.Links.List("final", later), 4)
+	for name, k := range map[string]access.Keys{"here": keys, "restarted": restarted, "other": other, "next": next} {
+		for token, want := range map[string]error{ann: nil, bob: access.ErrRevoked, cleo: access.ErrRevoked, eve: nil} {
+			_, err := access.Verify(k, token, later)
+			require.ErrorIs(t, err, want, name)
+		}
+		_, err := k.Marked(k.Mark(cleos.Links))
+		require.ErrorIs(t, err, access.ErrRevoked, name)
+		links, err := k.Marked(k.Mark(eves.Links))
+		require.NoError(t, err, name)
+		require.Equal(t, eves.Links, links, name)
+	}
+	require.Empty(t, access.NewLinks(file, file.keep, now.Add(2*time.Hour)).List("final", now), "expired")
+	require.Empty(t, file)
+}
+
+// TestGeneration: links of another generation are not valid.
+func TestGeneration(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	keys := access.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more"}
+	next := keys
+	next.Generation = "2027/spring"
+	token, err := access.Sign(keys, access.Grant{Rooms: []string{"final"}, Rights: access.Watch, Expires: now.Add(time.Hour)}, now)
+	require.NoError(t, err)
+	_, err = access.Verify(keys, token, now)
+	require.NoError(t, err)
+	_, err = access.Verify(next, token, now)
+	require.ErrorIs(t, err, access.ErrBadToken)
+	_, err = next.Marked(keys.Mark([]string{"a"}))
+	require.ErrorIs(t, err, access.ErrRevoked)
+	_, err = next.Marked(next.Mark([]string{"a"}))
+	require.NoError(t, err)
+}
+
+// TestLinksAreBounded: a room lists a bounded number of links, and does not forget one that is revoked. Another room is not affected.
+func TestLinksAreBounded(t *testing.T) {
+	t.Parallel()
+	now, file := time.Now(), kept{}
+	links := access.NewLinks(nil, file.keep, now)
+	made := func(room string, i int) string {
+		return links.Made(fmt.Sprint(room, i), access.Grant{Rooms: []string{room}, Expires: now.Add(time.Hour + time.Duration(i)*time.Second)}, "", now)
+	}
+	mine := made("mine", 0)
+	var ids []string
+	for i := range 1000 {
+		ids = append(ids, made("full", i))
+		if i < 50 {
+			require.NoError(t, links.Revoke("full", ids[i], false, now))
+		}
+	}
+	require.Len(t, links.List("full", now), 100)
+	require.True(t, links.Revoked(ids[:1]), "the first")
+	for _, link := range links.List("full", now) {
+		require.NoError(t, links.Revoke("full", link.ID, false, now))
+	}
+	require.ErrorIs(t, links.Revoke("full", strings.Repeat("f", 16), true, now), access.ErrTooManyRevoked)
+	made("full", 1000)
+	require.Len(t, links.List("full", now), 100)
+	require.Len(t, file, 101)
+	require.Less(t, len(links.Shared("full", now)), 4000)
+	require.Equal(t, mine, links.List("mine", now)[0].ID)
+	require.NoError(t, links.Revoke("mine", mine, false, now))
+
+	links.Learn("mine", "a:1,:,x,"+strings.Repeat("g", 16)+":99999999999,"+strings.Repeat("e", 16)+":1", now)
+	require.Len(t, links.List("mine", now), 1)
+}

@@ -1,0 +1,34 @@
+package room
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/agent"
+)
+
+// TestRevokedLinksAreShown: the attribute of revoked links changes at once, together with the word, and is there after a join.
+func TestRevokedLinksAreShown(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1000, 0)
+	for _, state := range []string{agent.StateListening, agent.StateThinking, agent.StateSpeaking, agent.StateInitializing} {
+		b := newStateAttribute(now)
+		b.set(agent.Status{State: state}, now)
+		now = now.Add(time.Second)
+		require.NotContains(t, b.due(now, "").attributes, attributeRevoked)
+		require.Empty(t, b.due(now, "").attributes)
+		b.revoke("a:1")
+		changed := b.due(now, "").attributes
+		require.Equal(t, "a:1", changed[attributeRevoked], state)
+		require.NotEmpty(t, changed[attrAgentState])
+		require.Equal(t, map[string]string{attrAgentState: b.wordLocked(now)}, b.due(now, "").attributes)
+		require.Empty(t, b.due(now, "").attributes)
+		require.Equal(t, "a:1", b.attributes(now)[attributeRevoked])
+		b.forget()
+		require.Equal(t, "a:1", b.due(now, "").attributes[attributeRevoked])
+		b.revoke("")
+		require.Contains(t, b.due(now, "").attributes, attributeRevoked, "removed")
+	}
+}
