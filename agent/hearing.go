@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"touchline/agent/command"
+	"touchline/agent/prompt"
 	"touchline/agent/speech"
 )
 
@@ -59,10 +60,22 @@ type HeardOutput interface {
 	Heard(h Heard)
 }
 
-// Hear sends a participant's speech to the outputs. With the setting Remarks, final texts are also quoted to the commentator.
+// HeardForgetter is an optional interface of a TextOutput that keeps what people say.
+type HeardForgetter interface {
+	// ForgetHeard deletes the speech of an identity, or of all if it is "".
+	ForgetHeard(by string)
+}
+
+// Hear sends a participant's speech to the outputs. With the setting Remarks, final texts are also quoted to the commentator. Speech that
+// began before its deletion has no words.
 func (s *Session) Hear(h Heard) {
+	s.mu.Lock()
+	if s.forgotten.has(h) {
+		h.Text, h.Order = "", nil
+	}
+	s.mu.Unlock()
 	if h.Final && h.Caption && h.Order == nil {
-		s.Looks.Remark(cmp.Or(h.Name, h.Identity), h.Text, h.Ended)
+		s.Looks.Remark(prompt.Remark{By: cmp.Or(h.Name, h.Identity), Text: h.Text, At: h.Ended, Identity: h.Identity})
 	}
 	for _, t := range s.opts.Texts {
 		if out, ok := t.(HeardOutput); ok {
@@ -70,6 +83,37 @@ func (s *Session) Hear(h Heard) {
 		}
 	}
 }
+
+// ForgetHeard deletes the speech of an identity, or of all if it is "", from prompts, looks and outputs, also what is being said now.
+func (s *Session) ForgetHeard(by string) {
+	s.mu.Lock()
+	s.forgotten.add(by, time.Now())
+	s.mu.Unlock()
+	s.Looks.ForgetHeard(by)
+	for _, t := range s.opts.Texts {
+		if out, ok := t.(HeardForgetter); ok {
+			out.ForgetHeard(by)
+		}
+	}
+}
+
+// forgotten has the times of deletions of speech, by identity; "" is all.
+type forgotten map[string]time.Time
+
+// maxForgotten bounds the identities. Beyond it, all speech that has begun is deleted.
+const maxForgotten = 100
+
+func (f *forgotten) add(by string, now time.Time) {
+	if *f == nil || len(*f) >= maxForgotten {
+		if len(*f) >= maxForgotten {
+			by = ""
+		}
+		*f = forgotten{}
+	}
+	(*f)[by] = now
+}
+
+func (f forgotten) has(h Heard) bool { return h.Began.Before(f[""]) || h.Began.Before(f[h.Identity]) }
 
 // Floor sets whether a person speaks. With barge-in "interrupt" the voice pauses in doubt, resumes if it was its own echo, and is cut if a
 // person speaks.

@@ -2,6 +2,8 @@ package agent_test
 
 import (
 	"errors"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -239,6 +241,61 @@ func TestRemarks(t *testing.T) {
 		require.Empty(t, r.Snapshot().Instruction)
 		time.Sleep(2 * time.Minute)
 		require.NotContains(t, last(), "remarks of viewers")
+		r.stop()
+	})
+}
+
+// TestForgottenRemarks: deleted speech is in no prompt and no look, not even one whose answer comes later, and what is being said at the
+// deletion has no words.
+func TestForgottenRemarks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(300*time.Millisecond, time.Second), withBargeIn(settings.BargeInTalk))
+		_, err := r.Change(command.Change{Settings: settings.Settings{Remarks: new(true)}}, person)
+		require.NoError(t, err)
+		hear := func(identity, text string, began time.Time) {
+			r.Hear(agent.Heard{
+				Identity: identity, Name: "Name of " + identity, Text: text, Final: true, Caption: true, Began: began, Ended: time.Now(),
+			})
+		}
+		hear("anna", "her secret", time.Now())
+		hear("ben", "what a cross", time.Now())
+		began := time.Now()
+		quoted := func(words string) (n int) {
+			for _, l := range r.Looks.Traces() {
+				if strings.Contains(l.Text, words) {
+					n++
+				}
+			}
+			return n
+		}
+		time.Sleep(20 * time.Second)
+		require.Positive(t, quoted("her secret"))
+
+		asked := len(r.engine.Questions())
+		for len(r.engine.Questions()) == asked { // its answer takes a while
+			time.Sleep(time.Millisecond)
+		}
+		r.ForgetHeard("anna")
+		hear("anna", "the rest of it", began)
+		time.Sleep(10 * time.Second)
+		require.Zero(t, quoted("her secret"))
+		require.Zero(t, quoted("the rest of it"))
+		require.Positive(t, quoted("what a cross"), "of another person")
+		hear("anna", "hello again", time.Now())
+		time.Sleep(10 * time.Second)
+		require.Positive(t, quoted("hello again"))
+
+		r.ForgetHeard("")
+		time.Sleep(10 * time.Second)
+		require.Zero(t, quoted("in the room said"))
+		for i := range 1000 {
+			r.ForgetHeard(strconv.Itoa(i))
+		}
+		hear("anna", "after many", time.Now().Add(-time.Second))
+		hear("anna", "a new one", time.Now())
+		time.Sleep(10 * time.Second)
+		require.Zero(t, quoted("after many"))
+		require.Positive(t, quoted("a new one"))
 		r.stop()
 	})
 }

@@ -18,10 +18,12 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent"
 	"touchline/agent/access"
 	"touchline/agent/alert"
 	"touchline/agent/bot"
 	"touchline/agent/command"
+	"touchline/agent/events"
 	"touchline/agent/prompt"
 	"touchline/agent/room/conn"
 	"touchline/agent/settings"
@@ -450,4 +452,21 @@ func TestRevokedLinksAreKept(t *testing.T) {
 		revoked(out.Links())
 		return nil
 	}))
+}
+
+// TestForget: what the API deletes is deleted from the session and its outputs.
+func TestForget(t *testing.T) {
+	begin(t, bot.OutputSettings{}, configs.Default().Bot(), func(b *bot.Bot) {
+		began := time.Now()
+		for _, text := range []string{"a secret", "the rest of it"} {
+			b.Hear(agent.Heard{Segment: text, Identity: "ann", Text: text, Final: true, Caption: true, Began: began})
+			require.NoError(t, b.ConsoleRoom().Forget(t.Context(), "ann"))
+		}
+		q, _ := b.Hub.Subscribe(events.Named, 0, true)
+		defer q.Close()
+		for _, e := range q.Take().Events {
+			require.NotContains(t, string(e), "secret")
+			require.NotContains(t, string(e), "rest")
+		}
+	})
 }

@@ -182,7 +182,7 @@ func (h *roomEntry) postSource(r *http.Request, in sourceBody) error {
 // deleteHeard deletes what people said from memory and from what is stored on disk.
 func (h *roomEntry) deleteHeard(r *http.Request) error {
 	by := r.URL.Query().Get("by")
-	h.Hub.ForgetHeard(by)
+	h.Hub.ForgetHeard(by) // without a Forget too
 	if h.Forget != nil {
 		if err := h.Forget(r.Context(), by); err != nil {
 			return fmt.Errorf("delete what was said: %w", err)

@@ -2,7 +2,9 @@ package console
 
 import (
 	"net/http"
+	"slices"
 
+	"touchline/agent/access"
 	"touchline/agent/look"
 )
 
@@ -21,11 +23,18 @@ type lookList struct {
 // lookOperations returns the operations on the looks of a room, with their paths below the room's.
 func lookOperations() []endpoint {
 	return needing(func(h *roomEntry) error { return started(h.Looks != nil) },
-		get("/looks", "The last prompts and answers, as they were", func(h *roomEntry, _ *http.Request) (lookList, error) {
-			return lookList{h.Looks.Traces()}, nil
+		get("/looks", "The last prompts and answers, as they were", func(h *roomEntry, r *http.Request) (lookList, error) {
+			list := h.Looks.Traces()
+			if !visitorOf(r).rights.Allow(access.Needed("heard")) {
+				list = slices.DeleteFunc(list, func(t look.Trace) bool { return t.Quotes() })
+			}
+			return lookList{list}, nil
 		}),
-		get("/looks/next", "The prompt of a cycle that begins now", func(h *roomEntry, _ *http.Request) (look.Trace, error) {
+		get("/looks/next", "The prompt of a cycle that begins now", func(h *roomEntry, r *http.Request) (look.Trace, error) {
 			next, err := h.Looks.NextPrompt()
+			if who, needed := visitorOf(r), access.Needed("heard"); next.Quotes() && !who.rights.Allow(needed) {
+				return look.Trace{}, noRight(needed, who)
+			}
 			return next, refusal(err, answer{look.ErrNoPicture, http.StatusConflict, "no_picture"})
 		}),
 		get("/sight", "What the engine found in the newest picture that it looked at", func(h *roomEntry, _ *http.Request) (look.Sight, error) {

@@ -9,14 +9,16 @@ import (
 	"touchline/agent/access"
 	"touchline/agent/console"
 	"touchline/agent/look"
+	"touchline/agent/prompt"
 	"touchline/inference"
 )
 
 // looks are scripted ones.
 type looks struct {
-	list []look.Trace
-	err  error
-	seen *look.Sight
+	list  []look.Trace
+	err   error
+	seen  *look.Sight
+	quote string // before the next prompt
 }
 
 func (l *looks) Sight() (look.Sight, bool) {
@@ -29,7 +31,31 @@ func (l *looks) Sight() (look.Sight, bool) {
 func (l *looks) Traces() []look.Trace { return l.list }
 
 func (l *looks) NextPrompt() (look.Trace, error) {
-	return look.Trace{Kind: look.TraceNext, Text: "Comment on the newest picture."}, l.err
+	return look.Trace{Kind: look.TraceNext, Text: l.quote + "Comment on the newest picture."}, l.err
+}
+
+// TestLooksThatQuote: prompts that quote people need the right to transcribe too.
+func TestLooksThatQuote(t *testing.T) {
+	t.Parallel()
+	quote := `2 seconds ago "Ann" in the room said: "my secret".` + "\n" + prompt.RemarksNote
+	l := &looks{quote: quote, list: []look.Trace{{ID: 2, Text: quote}, {ID: 1, Text: "Comment."}}}
+	keys := access.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more"}
+	r := open(t, console.Options{
+		Room: console.Room{Name: "final", Bot: newDesk(), Looks: l}, Keys: keys, Config: console.Config{Listen: "0.0.0.0:0"},
+	}, console.Unlimited)
+	instructs := []string{"Authorization", "Bearer " + granted(t, keys, access.Watch|access.Instruct, "final")}
+	hears := []string{"Authorization", "Bearer " + granted(t, keys, access.Watch|access.Instruct|access.Transcribe, "final")}
+	require.Contains(t, string(r.ask("GET", "/api/looks", "", hears...).body), "my secret")
+	require.Contains(t, string(r.ask("GET", "/api/looks/next", "", hears...).body), "my secret")
+	l.list = []look.Trace{{ID: 2, Text: quote}, {ID: 1, Text: "Comment."}}
+	list := string(r.ask("GET", "/api/looks", "", instructs...).body)
+	require.Contains(t, list, `"id":1`)
+	require.NotContains(t, list, "my secret")
+	a := r.ask("GET", "/api/looks/next", "", instructs...)
+	require.Equal(t, http.StatusForbidden, a.status)
+	require.NotContains(t, string(a.body), "my secret")
+	l.quote = ""
+	require.Equal(t, http.StatusOK, r.ask("GET", "/api/looks/next", "", instructs...).status)
 }
 
 func TestLooks(t *testing.T) {

@@ -44,7 +44,7 @@ type Room struct {
 	Engines  Engines
 	// TryRule tries an alert rule, as agent.Session does; may be nil.
 	TryRule func(ctx context.Context, r alert.RuleText, past int) ([]look.Trial, error)
-	// Forget deletes the speech of an identity, or of all if it is "", from the disk; nil if nothing is stored.
+	// Forget deletes the speech of an identity, or of all if it is "", from all that keeps it but the Hub; nil if nothing does.
 	Forget func(ctx context.Context, by string) error
 	// Viewers returns the number of people in the room; may be nil.
 	Viewers func() int

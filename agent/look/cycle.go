@@ -30,6 +30,7 @@ type Cycle struct {
 
 	rec      Record
 	frames   []window.Frame // for the outputs; nil once they have them
+	written  time.Time      // of the prompt
 	looked   []window.Frame // for the look with alert rules that follows the cycle
 	retries  bool           // the engine is asked once more if it repeats a comment
 	text     string
@@ -256,7 +257,7 @@ func (c *Cycle) answer(ctx context.Context, looked func()) error {
 // whether the sound is wanted. It returns the engine's error.
 func (c *Cycle) generate(ctx context.Context, kind string, p inference.Prompt, complete func() bool) error {
 	l := c.l
-	for chunk, err := range l.traces.ask(ctx, l.engine, l.engine.Name(), kind, c.Number, c.looked, p) {
+	for chunk, err := range l.traces.ask(ctx, l.engine, l.engine.Name(), kind, c.Number, c.looked, p, c.written) {
 		if err != nil {
 			return err
 		}
@@ -367,6 +368,7 @@ func (c *Cycle) prompt(sign *window.Signature) (inference.Prompt, error) {
 
 	now := time.Now()
 	p := l.promptLocked(c.looked, l.lastChange, c.spoken, now)
+	c.written = now
 	c.Language, c.retries = p.Language, l.task.Agent.Repeats == settings.RepeatsRetry
 	c.past = l.memory.recent(now, l.task.Agent.Repeats)
 	comment, err := l.opts.Speech.Comment(c, c.spoken)
@@ -387,7 +389,8 @@ func (c *Cycle) promptAfresh(long error) inference.Prompt {
 	l.log.Warn().Err(long).Int("comments", len(l.memory.past)).Int("remarks", len(l.memory.remarks)).
 		Msg("the last comments do not fit into the prompt")
 	l.memory = memory{}
-	return l.promptLocked(c.looked, l.lastChange, c.spoken, time.Now())
+	c.written = time.Now()
+	return l.promptLocked(c.looked, l.lastChange, c.spoken, c.written)
 }
 
 // unchangedLocked reports whether a change is too small to ask the engine.

@@ -349,12 +349,20 @@ func (l *Loop) Poll(now time.Time) {
 }
 
 // Remark adds a participant's speech to the next prompts.
-func (l *Loop) Remark(by, text string, at time.Time) {
+func (l *Loop) Remark(r prompt.Remark) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.task.Agent.Hearing.Remarks {
-		l.memory.heard(by, text, at)
+		l.memory.heard(r)
 	}
+}
+
+// ForgetHeard removes the speech of an identity, or of all if it is "", from the next prompts, and all looks that quote speech.
+func (l *Loop) ForgetHeard(by string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.memory.forget(by)
+	l.traces.forget(time.Now())
 }
 
 // retry is when to look again after failures.

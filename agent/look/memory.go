@@ -57,15 +57,20 @@ func fresh(past []prompt.PastComment, now time.Time) []prompt.PastComment {
 }
 
 // heard adds a remark if it has words.
-func (m *memory) heard(by, text string, at time.Time) {
-	text = strings.TrimSpace(text)
-	if inference.ClassifyAnswer(text, true) != inference.HasWords {
+func (m *memory) heard(r prompt.Remark) {
+	r.Text = strings.TrimSpace(r.Text)
+	if inference.ClassifyAnswer(r.Text, true) != inference.HasWords {
 		return
 	}
-	if r := []rune(text); len(r) > remarkLetters {
-		text = string(r[:remarkLetters]) + "…"
+	if letters := []rune(r.Text); len(letters) > remarkLetters {
+		r.Text = string(letters[:remarkLetters]) + "…"
 	}
-	m.remarks = append(slices.Clone(m.remarks[max(0, len(m.remarks)+1-maxRemarks):]), prompt.Remark{By: by, Text: text, At: at})
+	m.remarks = append(slices.Clone(m.remarks[max(0, len(m.remarks)+1-maxRemarks):]), r)
+}
+
+// forget removes the remarks of an identity, or of all if it is "".
+func (m *memory) forget(by string) {
+	m.remarks = slices.DeleteFunc(slices.Clone(m.remarks), func(r prompt.Remark) bool { return by == "" || r.Identity == by })
 }
 
 // heardAt returns the remarks that are not too old for a prompt.

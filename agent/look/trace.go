@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"touchline/agent/prompt"
 	"touchline/inference"
 	"touchline/media/window"
 )
@@ -49,7 +50,12 @@ type Trace struct {
 	Reason  string `json:"reason,omitempty"`
 	// Cut is set if a text was too long to be kept whole.
 	Cut bool `json:"cut,omitempty"`
+
+	written time.Time // when the prompt was, which may be tried again
 }
+
+// Quotes reports whether the prompt quotes what people said.
+func (t *Trace) Quotes() bool { return strings.Contains(t.Text, prompt.RemarksNote) }
 
 // TracePicture is a picture of a Trace.
 type TracePicture struct {
@@ -91,9 +97,10 @@ func newTrace(kind string, cycle uint64, engine string, frames []window.Frame, p
 
 // traces keeps the last looks. The zero value is empty.
 type traces struct {
-	mu    sync.Mutex
-	count uint64
-	kept  []Trace // oldest first
+	mu        sync.Mutex
+	count     uint64
+	kept      []Trace // oldest first
+	forgotten time.Time
 }
 
 // add keeps a look that has ended.
@@ -102,6 +109,9 @@ func (r *traces) add(t Trace) {
 	t.shorten()
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if t.Quotes() && !t.written.After(r.forgotten) {
+		return
+	}
 	r.count++
 	t.ID = r.count
 	r.kept = append(r.kept, t)
@@ -121,6 +131,14 @@ func (r *traces) add(t Trace) {
 			return
 		}
 	}
+}
+
+// forget removes the looks that quote people. Those whose answers are not complete are not kept either.
+func (r *traces) forget(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forgotten = now
+	r.kept = slices.DeleteFunc(r.kept, func(t Trace) bool { return t.Quotes() })
 }
 
 // texts returns the texts of a look whose length is not bounded elsewhere.
@@ -192,13 +210,14 @@ func (l *Loop) NextPrompt() (Trace, error) {
 	return t, nil
 }
 
-// ask yields an engine's answer to a prompt, and keeps both as a look at the pictures.
+// ask yields an engine's answer to a prompt that was written at a time, and keeps both as a look at the pictures.
 func (r *traces) ask(
-	ctx context.Context, engine inference.Session, name, kind string, cycle uint64, frames []window.Frame, p inference.Prompt,
+	ctx context.Context, engine inference.Session, name, kind string, cycle uint64, frames []window.Frame, p inference.Prompt, written time.Time,
 ) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		began := time.Now()
 		t := newTrace(kind, cycle, name, frames, p, began)
+		t.written = written
 		p.Trace = func(x inference.Exchange) { t.Exchanges = append(t.Exchanges, x) }
 		var answer strings.Builder
 		keep := sync.OnceFunc(func() {
@@ -232,7 +251,7 @@ func (r *traces) text(
 	ctx context.Context, engine inference.Session, name, kind string, frames []window.Frame, p inference.Prompt,
 ) (string, error) {
 	var b strings.Builder
-	for chunk, err := range r.ask(ctx, engine, name, kind, 0, frames, p) {
+	for chunk, err := range r.ask(ctx, engine, name, kind, 0, frames, p, time.Now()) {
 		if err != nil {
 			return "", causeOf(ctx, err)
 		}

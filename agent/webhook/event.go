@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"unicode/utf8"
 
 	"touchline/agent"
@@ -34,6 +35,9 @@ type event struct {
 	Error  *failure     `json:"error,omitempty"`
 	Alert  *alert.Alert `json:"alert,omitempty"`
 	Heard  *agent.Heard `json:"heard,omitempty"`
+
+	// forgotten is set when the speech was deleted; nil for other events.
+	forgotten *atomic.Bool
 }
 
 type roomName struct {

@@ -49,12 +49,12 @@ type target struct {
 	alerts *outbox.Queue // nil when alerts are not posted
 
 	mu      sync.Mutex
-	queue   []event         // oldest first
-	busy    map[string]bool // rooms with an event being posted
-	lost    uint64          // events lost since the last delivery
-	failing uint64          // events that failed since the last delivery
-	warned  bool            // a failure since the last delivery is logged
-	off     bool            // after a panic
+	queue   []event          // oldest first
+	busy    map[string]event // being posted, by room
+	lost    uint64           // events lost since the last delivery
+	failing uint64           // events that failed since the last delivery
+	warned  bool             // a failure since the last delivery is logged
+	off     bool             // after a panic
 }
 
 // put queues an event. A full queue drops the oldest.
@@ -80,9 +80,9 @@ func (t *target) take() (event, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for i, e := range t.queue {
-		if !t.busy[e.Room.Name] {
+		if _, busy := t.busy[e.Room.Name]; !busy {
 			t.queue = slices.Delete(t.queue, i, i+1)
-			t.busy[e.Room.Name] = true
+			t.busy[e.Room.Name] = e
 			return e, true
 		}
 	}
@@ -140,6 +140,9 @@ func (t *target) deliver(ctx, posts context.Context, e event) {
 	body, err := e.body()
 	pause := backoff.Backoff{First: firstWait, Max: maxWait}
 	for attempt := 0; err == nil; attempt++ {
+		if e.forgotten != nil && e.forgotten.Load() {
+			return
+		}
 		ending := ctx.Err() != nil
 		err = t.post(posts, body)
 		if err == nil {

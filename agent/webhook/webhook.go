@@ -102,7 +102,7 @@ func New(opts Options) (*Sender, error) {
 		}
 		t := &target{
 			s: s, url: hook.URL, events: opts.Config.eventsOf(hook), key: key, secret: keys[key],
-			client: client, busy: map[string]bool{}, wake: wake.New(),
+			client: client, busy: map[string]event{}, wake: wake.New(),
 			// Path and query may be secret.
 			log: s.log.With().Str("host", host).Int("webhook", i+1).Logger(),
 		}
@@ -221,8 +221,9 @@ type Output struct {
 }
 
 var (
-	_ agent.TextOutput  = (*Output)(nil)
-	_ agent.HeardOutput = (*Output)(nil)
+	_ agent.TextOutput     = (*Output)(nil)
+	_ agent.HeardOutput    = (*Output)(nil)
+	_ agent.HeardForgetter = (*Output)(nil)
 )
 
 func (o *Output) event(name string) event {
@@ -257,8 +258,27 @@ func (o *Output) Heard(h agent.Heard) {
 		return
 	}
 	e := o.event(EventHeard)
-	e.Heard = &h
+	e.Heard, e.forgotten = &h, new(atomic.Bool)
 	o.s.publish(e)
+}
+
+// ForgetHeard implements agent.HeardForgetter: speech that is not delivered yet is not posted, nor again.
+func (o *Output) ForgetHeard(by string) {
+	forget := func(e event) bool {
+		if e.Heard == nil || e.Room.Name != o.room || by != "" && e.Heard.Identity != by {
+			return false
+		}
+		e.forgotten.Store(true)
+		return true
+	}
+	for _, t := range o.s.targets {
+		t.mu.Lock()
+		t.queue = slices.DeleteFunc(t.queue, forget)
+		for _, e := range t.busy {
+			forget(e)
+		}
+		t.mu.Unlock()
+	}
 }
 
 // State implements agent.TextOutput. Only a change of state or activity is an event.

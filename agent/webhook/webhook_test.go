@@ -658,3 +658,37 @@ func TestHeard(t *testing.T) {
 	require.Nil(t, first["order"])
 	require.Equal(t, map[string]any{"text": "stop", "refused": "ben may not instruct"}, second["order"])
 }
+
+// TestForgottenSpeech: deleted speech that waits for its recipient is not posted, nor again. That of other people and rooms is.
+func TestForgottenSpeech(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		up := make(chan struct{})
+		r := &receiver{answer: func(w http.ResponseWriter, n int) {
+			if n == 1 {
+				<-up
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		}}
+		cfg := config("http://receiver.test/")
+		cfg.Events, cfg.Timeout = []string{webhook.EventHeard}, time.Minute
+		s, stop := open(t, webhook.Options{Config: cfg, Transport: direct{r}})
+		match, other := s.Output("match", "bot"), s.Output("other", "bot")
+		say := func(o *webhook.Output, identity, text string) {
+			o.Heard(agent.Heard{Identity: identity, Text: text, Caption: true, Final: true})
+		}
+		say(match, "ann", "a secret")
+		synctest.Wait() // it is on its way
+		say(match, "ann", "another")
+		say(match, "ben", "not one")
+		match.ForgetHeard("ann")
+		close(up)
+		say(other, "ann", "elsewhere")
+		time.Sleep(time.Minute)
+		stop()
+		var texts []string
+		for _, e := range r.taken() {
+			texts = append(texts, e["heard"].(map[string]any)["text"].(string))
+		}
+		require.ElementsMatch(t, []string{"not one", "elsewhere"}, texts)
+	})
+}

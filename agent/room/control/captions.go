@@ -119,6 +119,18 @@ func (c *Captions) Alert(a alert.Alert, _ *window.Frame) { c.offer(a) }
 // Heard implements agent.HeardOutput.
 func (c *Captions) Heard(h agent.Heard) { c.offer(h) }
 
+// ForgetHeard implements agent.HeardForgetter: the words are removed from what is queued.
+func (c *Captions) ForgetHeard(by string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, item := range c.queue {
+		if h, ok := item.(agent.Heard); ok && (by == "" || h.Identity == by) {
+			h.Text, h.Order = "", nil
+			c.queue[i] = h
+		}
+	}
+}
+
 // State implements agent.TextOutput.
 func (c *Captions) State(s agent.Status) { c.sup.SetState(s) }
 

@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -349,5 +351,19 @@ func TestAnAlertThatIsNeverTaken(t *testing.T) {
 		})
 		require.Equal(t, []string{"b "}, arrived)
 		require.EqualValues(t, 1, c.Lost())
+	})
+}
+
+// TestForgottenCaptions: deleted speech that is queued is published without words.
+func TestForgottenCaptions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		got, _ := postCaptions(t, func(c *Captions) {
+			for _, who := range []string{"ann", "ben"} {
+				c.Heard(agent.Heard{Segment: who, Identity: who, Text: who + " said", Caption: true, Final: true, Order: &agent.SpokenOrder{}})
+			}
+			c.ForgetHeard("ann")
+		})
+		require.Equal(t, []string{"ben said"}, slices.Collect(maps.Values(got.text)))
+		require.Equal(t, 1, got.records, "the order of the other")
 	})
 }
