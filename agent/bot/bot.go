@@ -371,6 +371,7 @@ func (b *Bot) newDecoder(sinks agent.DecoderSinks) (agent.Decoder, error) {
 // order of the data: what people said gets its text, the captions are sent, the bot leaves the room, and its engines are closed.
 func (b *Bot) Run(ctx context.Context) (err error) {
 	defer b.outputs.close()
+	defer b.kept.end()
 	defer func() {
 		if !errors.Is(err, conn.ErrReplaced) { // another bot serves the room
 			b.outputs.failed(err)

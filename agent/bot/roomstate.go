@@ -453,6 +453,13 @@ func marshal(v any) json.RawMessage {
 	return text
 }
 
+// end notes the end of the bot.
+func (k *roomState) end() {
+	if k.room != nil {
+		k.room.Leave()
+	}
+}
+
 // leave stops the keeping, because later changes are not made by people.
 func (k *roomState) leave() {
 	k.mu.Lock()

@@ -44,7 +44,14 @@ CREATE TABLE room_values (
 	value    TEXT NOT NULL, -- JSON
 	PRIMARY KEY (room, identity, name)
 ) WITHOUT ROWID;
-`, outbox.Schema}
+`, outbox.Schema, `
+CREATE TABLE room_uses (
+	room     TEXT NOT NULL,
+	identity TEXT NOT NULL,
+	used     INTEGER NOT NULL, -- s since 1970
+	PRIMARY KEY (room, identity)
+) WITHOUT ROWID;
+`}
 }
 
 // Store is the open state file of a process.
@@ -58,7 +65,10 @@ type Store struct {
 
 	mu      sync.Mutex
 	pending map[key]*pending
+	uses    map[owner]int // of rooms in use, and of those left since they were noted in the file
 	problem string
+
+	wall time.Time // of the last tidy; used by Run only
 }
 
 // key is the name of a value.
@@ -85,13 +95,21 @@ func Open(cfg Config, log zerolog.Logger) (*Store, error) {
 		return nil, fmt.Errorf("open the state %s: %w; choose another folder, or move the file away to begin anew", path, err)
 	}
 	return &Store{
-		db: db, path: path, log: log.With().Str("component", "state").Logger(), wake: wake.New(), pending: map[key]*pending{},
+		db: db, path: path, log: log.With().Str("component", "state").Logger(), wake: wake.New(), pending: map[key]*pending{}, uses: map[owner]int{},
 	}, nil
 }
 
-// check returns an error for a damaged file.
+// maxChecked is the size of the largest file that is read whole at the start, in bytes.
+const maxChecked = 64 << 20
+
+// check returns an error for a damaged file, unless it is large.
 func check(db *sql.DB) error {
 	var found string
+	var size int
+	err := db.QueryRowContext(context.Background(), "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").Scan(&size)
+	if err != nil || size > maxChecked {
+		return err
+	}
 	if err := db.QueryRowContext(context.Background(), "PRAGMA quick_check(1)").Scan(&found); err != nil {
 		return err
 	}
@@ -134,10 +152,14 @@ func (s *Store) Run(ctx context.Context) error {
 	retry := time.NewTimer(0)
 	defer retry.Stop()
 	<-retry.C
+	tidy := time.NewTicker(tidyEvery)
+	defer tidy.Stop()
+	last := time.Now()
+	s.wall = last.Round(0)
 	for {
 		select {
 		case <-ctx.Done():
-			if err := s.flush(); err != nil { //nolint:contextcheck // a write has no context to wait with
+			if err := errors.Join(s.flush(), s.note(time.Now())); err != nil { //nolint:contextcheck // a write has no context to wait with
 				s.log.Error().Err(err).Msg("last changes not kept")
 			}
 			if err := s.Close(); err != nil {
@@ -146,6 +168,13 @@ func (s *Store) Run(ctx context.Context) error {
 			return nil
 		case <-s.wake:
 		case <-retry.C:
+		case <-tidy.C:
+			now := time.Now()
+			if err := s.tidy(now.Round(0), now.Sub(last)); err != nil { //nolint:contextcheck // as above
+				s.log.Warn().Err(err).Msg("old state not removed")
+			}
+			last = now
+			continue
 		}
 		if s.flush() != nil { //nolint:contextcheck // as above
 			retry.Reset(retryAfter)
@@ -232,8 +261,9 @@ func (s *Store) Room(room, identity string) *Room {
 	return &Room{store: s, room: room, identity: identity}
 }
 
-// Load returns the stored values by name, including values that are not in the file yet.
+// Load returns the stored values by name, including values that are not in the file yet. The room is in use until Leave.
 func (r *Room) Load() (map[string]json.RawMessage, error) {
+	r.store.use(owner{r.room, r.identity}, 1)
 	out := map[string]json.RawMessage{}
 	rows, err := r.store.db.QueryContext(context.Background(),
 		"SELECT name, value FROM room_values WHERE room = ? AND identity = ?", r.room, r.identity)

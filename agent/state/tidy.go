@@ -1,0 +1,121 @@
+package state
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+const (
+	// tidyEvery is the interval of the removal of old state. An hour after the start, the machine's clock is set.
+	tidyEvery = time.Hour
+	// unusedFor is the age at which the state of an unused room is removed.
+	unusedFor = 30 * 24 * time.Hour
+	// undeliveredFor is the age of alerts that are not delivered at which no output takes them any more.
+	undeliveredFor = 2 * 24 * time.Hour
+	// maxTidied bounds the rooms that are removed at once, maxFreed the pages of the file that are given back.
+	maxTidied, maxFreed = 200, "10000"
+	// maxJump is the largest step of the wall clock between two removals.
+	maxJump = time.Minute
+)
+
+// owner is a commentator in a room.
+type owner struct{ room, identity string }
+
+// Leave ends the use that Load began.
+func (r *Room) Leave() { r.store.use(owner{r.room, r.identity}, -1) }
+
+func (s *Store) use(o owner, n int) {
+	s.mu.Lock()
+	s.uses[o] += n
+	s.mu.Unlock()
+}
+
+// note records the time of the last use of rooms.
+func (s *Store) note(now time.Time) error {
+	ctx := context.Background()
+	tx, err := s.db.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }() // no effect after Commit
+	s.mu.Lock()
+	var left, used []owner
+	for o, n := range s.uses {
+		if used = append(used, o); n <= 0 {
+			left = append(left, o)
+		}
+	}
+	s.mu.Unlock()
+	for _, o := range used {
+		if _, err := tx.ExecContext(ctx, "INSERT INTO room_uses (room, identity, used) VALUES (?, ?, ?) "+
+			"ON CONFLICT DO UPDATE SET used = excluded.used", o.room, o.identity, now.Unix()); err != nil {
+			return err
+		}
+	}
+	if err := tx.Commit(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range left {
+		if s.uses[o] <= 0 { // not used again since
+			delete(s.uses, o)
+		}
+	}
+	return nil
+}
+
+// tidy removes the state of rooms that nothing has used for unusedFor, and gives their space back. The wall clock shows wall at elapsed after
+// the last call. After a step of the clock it removes nothing: the processes that share the file note their rooms by the new time first.
+func (s *Store) tidy(wall time.Time, elapsed time.Duration) error {
+	jump := wall.Sub(s.wall) - elapsed
+	s.wall = wall
+	if err := s.note(wall); err != nil {
+		return err
+	}
+	ctx := context.Background()
+	if _, err := s.db.ExecContext(ctx, "INSERT OR IGNORE INTO room_uses SELECT DISTINCT room, identity, ? FROM room_values", wall.Unix()); err != nil {
+		return err
+	}
+	if jump.Abs() > maxJump {
+		s.log.Warn().Float64("jump_s", jump.Seconds()).Msg("clock jumped; old state kept")
+		return nil
+	}
+	old, err := s.unused(ctx, wall.Add(-unusedFor))
+	if err != nil {
+		return err
+	}
+	for _, o := range old { // one by one, as others wait for the file: a room may have megabytes of pictures
+		_, err = s.db.ExecContext(ctx, "DELETE FROM room_values WHERE room = ?1 AND identity = ?2; DELETE FROM room_uses WHERE room = ?1 AND identity = ?2",
+			o.room, o.identity)
+		if err != nil {
+			return err
+		}
+	}
+	_, err = s.db.ExecContext(ctx, "DELETE FROM outbox WHERE at < ?", wall.Add(-undeliveredFor).UnixMicro())
+	if err == nil {
+		_, err = s.db.ExecContext(ctx, "PRAGMA incremental_vacuum("+maxFreed+")")
+	}
+	if len(old) > 0 {
+		s.log.Info().Int("rooms", len(old)).Msg("state of unused rooms removed")
+	}
+	return err
+}
+
+// unused returns rooms that were last used before a time. The state of the process has no room, and stays.
+func (s *Store) unused(ctx context.Context, before time.Time) (out []owner, err error) {
+	rows, err := s.db.QueryContext(ctx, "SELECT room, identity FROM room_uses WHERE used < ? AND room <> '' LIMIT ?", before.Unix(), maxTidied)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	for rows.Next() {
+		var o owner
+		if err := rows.Scan(&o.room, &o.identity); err != nil {
+			return nil, err
+		}
+		out = append(out, o)
+	}
+	return out, rows.Err()
+}
