@@ -223,10 +223,12 @@ func (s *Server) postToken(h *roomEntry, _ http.ResponseWriter, r *http.Request,
 	return grantBody{URL: socketOrigin(r), Token: g.Token, Identity: g.Identity, Room: g.Room, Agent: g.Agent}, nil
 }
 
-// socketOrigin is the WebSocket origin of the request's host. Behind a proxy that
-// terminates TLS, the page's origin shows that it must be wss.
+// overTLS reports whether a client reaches this console over TLS. Behind a proxy that terminates TLS, the page's origin shows it.
+func overTLS(r *http.Request) bool { return r.TLS != nil || strings.HasPrefix(r.Header.Get("Origin"), "https://") }
+
+// socketOrigin is the WebSocket origin of the request's host.
 func socketOrigin(r *http.Request) string {
-	if r.TLS != nil || strings.HasPrefix(r.Header.Get("Origin"), "https://") {
+	if overTLS(r) {
 		return "wss://" + r.Host
 	}
 	return "ws://" + r.Host

@@ -155,6 +155,11 @@ func TestTokenFlow(t *testing.T) {
 		require.Contains(t, set, part)
 	}
 	require.NotContains(t, set, "Secure", "this is plain HTTP")
+	host := strings.TrimSuffix(strings.TrimPrefix(r.URL(), "http://"), "/")
+	a = r.ask("POST", "/api/login", string(body), "Origin", "https://"+host)
+	require.Contains(t, a.header.Get("Set-Cookie"), "Secure", "a page behind a proxy with TLS")
+	a = r.ask("POST", "/api/login", string(body), "X-Forwarded-Proto", "https")
+	require.NotContains(t, a.header.Get("Set-Cookie"), "Secure", "anyone may send it")
 	require.NotContains(t, set, token, "the cookie is not the token")
 	cookie, _, _ := strings.Cut(set, ";")
 	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "", "Cookie", cookie).status)

@@ -25,7 +25,7 @@ func (s *Server) postLogin(w http.ResponseWriter, r *http.Request) error {
 	if err := s.limitLogins(r); err != nil {
 		return err
 	}
-	cookie, err := s.guard.login(in.Token, r.TLS != nil, time.Now())
+	cookie, err := s.guard.login(in.Token, overTLS(r), time.Now())
 	if err != nil {
 		s.logRefused(r)
 		if errors.Is(err, access.ErrExpired) {

@@ -37,7 +37,7 @@ const HTTPOff = "off"
 
 // DefaultConfig returns the settings of a worker that serves rooms, with probes and without a page.
 func DefaultConfig() Config {
-	return Config{Type: "room", DrainTimeout: time.Hour, FullCPU: 0.9, HTTP: ":8081", Console: HTTPOff}
+	return Config{Type: "room", DrainTimeout: time.Hour, FullCPU: 0.9, HTTP: "127.0.0.1:8081", Console: HTTPOff}
 }
 
 // Validate checks every setting and reports all that are wrong, joined. Each

@@ -341,6 +341,14 @@ func (c *agentCmd) worker(cfg configs.Agent, manager *jobs.Manager, log zerolog.
 	})
 }
 
+// boundedServer returns an HTTP server that bounds the time of a request and of an answer.
+func boundedServer(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 20 * time.Second, WriteTimeout: 40 * time.Second,
+		IdleTimeout: time.Minute, MaxHeaderBytes: 32 << 10,
+	}
+}
+
 // serveProbes answers probes and Prometheus until ctx ends.
 func serveProbes(ctx context.Context, l net.Listener, w *worker.Worker, log zerolog.Logger, more ...prometheus.Collector) error {
 	node, err := os.Hostname()
@@ -362,7 +370,7 @@ func serveProbes(ctx context.Context, l net.Listener, w *worker.Worker, log zero
 	mux := http.NewServeMux()
 	mux.Handle("/", w.Handler())
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{}))
-	s := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
+	s := boundedServer(mux)
 	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
 	log.Info().Str("address", l.Addr().String()).Msg("probes and metrics ready")
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -166,9 +166,7 @@ func (c *cameraCmd) serve(ctx context.Context, a *app, o camera.Options) error {
 		scheme, secure.NextProtos = "https", []string{"http/1.1"}
 		listener = tls.NewListener(listener, secure)
 	}
-	web := &http.Server{
-		Handler: server, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: 20 * time.Second, MaxHeaderBytes: 32 << 10,
-	}
+	web := boundedServer(server)
 	fmt.Fprintf(os.Stdout, "\n  WHIP senders go to %s://%s/whip/%s\n\n", scheme, listener.Addr(), o.Room)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return senders.Run(ctx) })

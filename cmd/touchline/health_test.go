@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -39,5 +40,15 @@ func TestProbeIsReachedFromItsOwnMachine(t *testing.T) {
 		got, err := probeURL(listen)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
+	}
+}
+
+// TestProbesStayOnThisMachine: without an address in the settings, probes and metrics, which need no token, are on loopback; and no request
+// or answer of such a server lasts for ever.
+func TestProbesStayOnThisMachine(t *testing.T) {
+	require.Equal(t, "127.0.0.1:8081", configs.Default().Agent.Worker.HTTP)
+	s := boundedServer(http.NotFoundHandler())
+	for _, bound := range []time.Duration{s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout} {
+		require.Positive(t, bound)
 	}
 }

@@ -116,7 +116,7 @@ func TestWorkerFlagsGoOverVariablesAndThoseOverTheFile(t *testing.T) {
 	_, err = parser.Parse([]string{"agent", "--slots", "3", "--agent-name", "", "--drain-timeout", "5s"})
 	require.NoError(t, err)
 	require.Equal(t, worker.Config{
-		Slots: 3, FullCPU: 0.6, Type: "publisher", DrainTimeout: 5 * time.Second, HTTP: ":8081", Console: worker.HTTPOff,
+		Slots: 3, FullCPU: 0.6, Type: "publisher", DrainTimeout: 5 * time.Second, HTTP: "127.0.0.1:8081", Console: worker.HTTPOff,
 	}, c.Agent.over(cfg.Agent.Worker))
 	require.Equal(t, 5*time.Second+leaveTimeout, c.Agent.shutdownTimeout(cfg))
 	require.Equal(t, "env", cfg.Agent.Worker.AgentName)
