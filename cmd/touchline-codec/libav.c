@@ -74,20 +74,26 @@ static int scale(tl_scaler *s, const AVFrame *f, int to, int to_full, uint8_t *c
 	return n == h ? 0 : n < 0 ? n : AVERROR_UNKNOWN;
 }
 
-// get_buffer raises the memory limit for a picture by its size: a decoder keeps up to 16 pictures, of up to 4.5 bytes for each pixel.
-static int get_buffer(AVCodecContext *ctx, AVFrame *f, int flags) {
+// raise_memory raises the memory limit.
+static void raise_memory(rlim_t need) {
 	struct rlimit limit;
-	rlim_t need = (rlim_t)f->width * f->height * 72;
 	if (!getrlimit(RLIMIT_DATA, &limit) && limit.rlim_cur != RLIM_INFINITY && need > limit.rlim_cur) {
 		limit.rlim_cur = need < limit.rlim_max ? need : limit.rlim_max;
 		setrlimit(RLIMIT_DATA, &limit);
 	}
+}
+
+// get_buffer raises the memory limit for a picture by its size: a decoder keeps up to 16 pictures, of up to 4.5 bytes for each pixel.
+static int get_buffer(AVCodecContext *ctx, AVFrame *f, int flags) {
+	raise_memory((128 << 20) + (rlim_t)f->width * f->height * 72);
 	return avcodec_default_get_buffer2(ctx, f, flags);
 }
 
 int tl_decoder_open(tl_decoder *d, const char *name, int64_t max_pixels) {
 	const AVCodec *codec = avcodec_find_decoder_by_name(name);
 	if (!codec) return AVERROR_DECODER_NOT_FOUND;
+	// Libraries take memory for their pictures themselves, before their size is known here.
+	if (!strncmp(name, "lib", 3)) raise_memory(1 << 30);
 	d->ctx = avcodec_alloc_context3(codec);
 	d->pkt = av_packet_alloc();
 	d->got = av_frame_alloc();

@@ -11,7 +11,6 @@ import "C"
 import (
 	"errors"
 	"fmt"
-	"syscall"
 	"unsafe"
 
 	"touchline/media/codec/wire"
@@ -25,14 +24,6 @@ func libavError(doing string, code C.int) error {
 }
 
 func setUpLibav() { C.tl_setup() }
-
-// confine gives up files, sockets and other programs permanently.
-func confine() error {
-	if n := C.tl_confine(); n != 0 {
-		return fmt.Errorf("give up files and sockets: %w", syscall.Errno(n))
-	}
-	return nil
-}
 
 // has reports whether libav was built with a decoder or encoder.
 func has(name string, encoder bool) bool {
@@ -248,7 +239,7 @@ func (s *sound) next() ([]byte, error) {
 	return unsafe.Slice((*byte)(unsafe.Pointer(data)), int(size)), nil
 }
 
-// loadUnpacker loads the demuxers of audio files. Call it before confine.
+// loadUnpacker loads the demuxers of audio files. Call it before child.Pure.
 func loadUnpacker() error {
 	if C.tl_unpack_load() < 0 {
 		return errors.New("libavformat is missing or was missing at the build: install it (libavformat-dev for the build)")

@@ -64,10 +64,6 @@ int tl_encode_raw(tl_encoder *e, int w, int h, int key);
 // data is valid until the next call.
 int tl_encoded(tl_encoder *e, uint8_t **data, int *size, int *key);
 
-// tl_confine gives up files, sockets and other programs, which a codec never
-// needs. It returns 0 or an errno.
-int tl_confine(void);
-
 // tl_sound encodes mono sound of 16 bits.
 typedef struct {
 	AVCodecContext *ctx;
@@ -97,7 +93,7 @@ typedef struct {
 	int room;
 } tl_unpack;
 
-// tl_unpack_load loads libavformat. Call it before tl_confine.
+// tl_unpack_load loads libavformat. Call it before child.Pure.
 int tl_unpack_load(void);
 // tl_unpack_open opens the best sound of the file with a descriptor, and no other file.
 int tl_unpack_open(tl_unpack *u, int fd);

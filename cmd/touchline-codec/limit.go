@@ -5,18 +5,23 @@ import (
 	"syscall"
 )
 
-// The memory limit of this process, in bytes. A picture of 4096 x 2304 pixels needs 14 MB as 8-bit 4:2:0, and a decoder keeps a dozen. The
-// decoder raises the limit for a larger picture by its declared size, up to largeMemory.
+// Memory limits of this process, in bytes. Those of pictures are raised for a large one by its declared size (get_buffer in libav.c), up to
+// largeMemory. Decoders of other libraries have 1 GiB (tl_decoder_open).
 const (
-	mostMemory  = 1 << 30
-	largeMemory = 3 << 30
+	soundMemory   = 256 << 20
+	pictureMemory = 384 << 20
+	largeMemory   = 3 << 30
 )
 
 // limitMemory sets the kernel's limit of private memory. Beyond it a decoder fails, or this process dies and is replaced; the
 // bot and other processes are not affected.
-func limitMemory() error {
+func limitMemory(sound bool) error {
+	limit := &syscall.Rlimit{Cur: pictureMemory, Max: largeMemory}
+	if sound {
+		limit = &syscall.Rlimit{Cur: soundMemory, Max: soundMemory}
+	}
 	const data = 2 // RLIMIT_DATA, setrlimit(2)
-	if err := syscall.Setrlimit(data, &syscall.Rlimit{Cur: mostMemory, Max: largeMemory}); err != nil {
+	if err := syscall.Setrlimit(data, limit); err != nil {
 		return fmt.Errorf("limit the memory: %w", err)
 	}
 	return nil

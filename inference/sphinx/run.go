@@ -22,6 +22,7 @@ const (
 	// frameRate is the frame rate of the model, Hz.
 	frameRate = 100
 	maxOutput = 1 << 20
+	maxCPU    = 20 // seconds
 	// runTime bounds the time of one process.
 	runTime = 15 * time.Second
 )
@@ -88,7 +89,7 @@ func (r *Recognizer) run(ctx context.Context, pcm []byte, s search) ([]segment, 
 		defer f.Close()
 		cmd.ExtraFiles = append(cmd.ExtraFiles, f)
 	}
-	out, log, err := child.Run(cmd, 0, maxOutput)
+	out, log, err := child.Run(cmd, child.Limits{CPU: maxCPU, Read: []string{r.model}}, maxOutput)
 	switch {
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)

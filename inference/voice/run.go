@@ -15,6 +15,9 @@ import (
 // maxOutput bounds the output of a program in bytes: over six minutes of sound.
 const maxOutput = 16 << 20
 
+// maxCPU bounds the time of a program on a processor, in seconds.
+const maxCPU = 20
+
 // behind is the niceness of programs that are not for live rooms.
 const behind = 10
 
@@ -67,7 +70,7 @@ func output(ctx context.Context, cmd *exec.Cmd, program, stdin string) ([]byte, 
 	if stdin != "" {
 		cmd.Stdin = strings.NewReader(stdin)
 	}
-	out, log, err := child.Run(cmd, nice, maxOutput)
+	out, log, err := child.Run(cmd, child.Limits{CPU: maxCPU, Nice: nice}, maxOutput)
 	if err == nil {
 		return out, nil
 	}

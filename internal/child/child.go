@@ -1,60 +1,164 @@
-// Package child runs programs of the machine with limits: old C code that parses untrusted input. They get none of this process's
-// environment, and are killed when this process ends. It also finds touchline-model, which runs without limits in this environment.
+// Package child starts programs of the machine that parse untrusted input: codecs, ffmpeg, voices, recognizers. They get none of this
+// process's environment, descriptors and privileges; limits of memory and time; and, as far as the kernel has seccomp and Landlock, no
+// files but their own and their input, no other programs, and no network but one port. They are killed when this process ends. It also finds
+// touchline-model, which runs without limits in this environment.
+//
+// A program is started by this same executable: its constructor (confine.c) gives up what the program must not have, before Go begins,
+// and becomes the program.
 package child
+
+// #include "confine.h"
+import "C"
 
 import (
 	"bytes"
-	"errors"
+	"cmp"
+	"debug/elf"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// maxLog bounds the standard error that Run returns.
-const maxLog = 4 << 10
+const (
+	// maxLog bounds the standard error that Run returns.
+	maxLog = 4 << 10
+	// waitDelay bounds the wait for the pipes of a killed program.
+	waitDelay = time.Second
+	// score makes the kernel kill programs before this process when memory is short, see proc(5).
+	score = 700
+	// defaultMemory and defaultFiles are the limits of a program unless it has its own.
+	defaultMemory = 1 << 30
+	defaultFiles  = 64
+	// maxFile is for files in memory, such as those of PulseAudio's library.
+	maxFile = 128 << 20
+)
 
-// limits are the resource limits of a program.
-var limits = map[int]uint64{ //nolint:gochecknoglobals // a table
-	unix.RLIMIT_AS: 1 << 30, unix.RLIMIT_CPU: 20, unix.RLIMIT_CORE: 0, unix.RLIMIT_NOFILE: 64,
+// Refused begins the last line of a process that a refused system call ended (confine.c).
+const Refused = "refused system call "
+
+// Limits are what a program may use. The zero value is for a short computation.
+type Limits struct {
+	// Memory is the address space in bytes, 0 for 1 GiB.
+	Memory uint64
+	// CPU is the time on a processor, in seconds, 0 for no limit.
+	CPU uint64
+	// Files is the number of descriptors, 0 for 64.
+	Files uint64
+	// Nice is how much lower its priority is.
+	Nice int
+	// Read are the files and folders of its input, in addition to the system's programs and libraries.
+	Read []string
+	// Port is the port of TCP over IPv4 that it may connect to, 0 for none.
+	Port int
+	// Self is set for a program of this project, which limits its memory and its system calls itself.
+	Self bool
 }
 
-// Run runs a command with limits and a lower priority of nice steps. It returns the first most bytes of the standard output, and
-// the beginning of the standard error.
-func Run(cmd *exec.Cmd, nice, most int) (out []byte, log string, err error) {
-	// The kernel kills the program when the thread that started it ends.
+// Start starts a command with limits, in an environment of PATH, a locale and the given variables (of these alone with Self). wait waits for its end, and has to be
+// called in the goroutine of Start: the kernel kills the program when the thread that started it ends.
+func Start(cmd *exec.Cmd, l Limits, env ...string) (wait func() error, err error) {
+	plan, err := l.plan(cmd)
+	if err != nil {
+		return nil, err
+	}
+	cmd.Env = append([]string{"MALLOC_ARENA_MAX=1"}, env...)
+	if !l.Self {
+		cmd.Env = append(cmd.Env, "PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8")
+	}
+	cmd.Args = slices.Concat([]string{"touchline-child", plan, cmd.Path}, cmd.Args)
+	cmd.Path = "/proc/self/exe"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	cmd.WaitDelay = cmp.Or(cmd.WaitDelay, waitDelay)
 	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	cmd.WaitDelay = time.Second
-	stdout, stderr := &bounded{max: most}, &bounded{max: maxLog}
-	cmd.Stdout, cmd.Stderr = stdout, stderr
-	if err = start(cmd, nice); err == nil {
-		err = cmd.Wait()
+	if err := cmd.Start(); err != nil {
+		runtime.UnlockOSThread()
+		return nil, fmt.Errorf("start %s: %w", cmd.Args[2], err)
 	}
-	return stdout.Bytes(), stderr.String(), err
+	return func() error {
+		defer runtime.UnlockOSThread()
+		return cmd.Wait()
+	}, nil
 }
 
-// start starts a command; Go can set limits only after the start.
-func start(cmd *exec.Cmd, nice int) error {
-	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C.UTF-8"} // without this process's secrets
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", cmd.Path, err)
+// plan returns the lines for launch in confine.c.
+func (l Limits) plan(cmd *exec.Cmd) (string, error) {
+	if cmd.Err != nil {
+		return "", cmd.Err
 	}
-	if nice > 0 {
-		_ = unix.Setpriority(unix.PRIO_PROCESS, cmd.Process.Pid, nice) // best effort
+	path, err := filepath.EvalSymlinks(cmd.Path)
+	if err != nil {
+		return "", fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
-	for resource, most := range limits {
-		err := unix.Prlimit(cmd.Process.Pid, resource, &unix.Rlimit{Cur: most, Max: most}, nil)
-		if err != nil && !errors.Is(err, unix.ESRCH) {
-			_ = cmd.Process.Kill()
-			return errors.Join(fmt.Errorf("limit %s: %w", cmd.Path, err), cmd.Wait())
+	lines := []string{fmt.Sprintf("c %d", 3+len(cmd.ExtraFiles)), fmt.Sprintf("o %d", score), fmt.Sprintf("n %d", l.Nice)}
+	limit := func(resource int, most uint64) { lines = append(lines, fmt.Sprintf("l %d %d", resource, most)) }
+	limit(unix.RLIMIT_CORE, 0)
+	limit(unix.RLIMIT_FSIZE, maxFile)
+	limit(unix.RLIMIT_NOFILE, cmp.Or(l.Files, defaultFiles))
+	if l.CPU > 0 {
+		limit(unix.RLIMIT_CPU, l.CPU)
+	}
+	if !l.Self {
+		limit(unix.RLIMIT_AS, cmp.Or(l.Memory, defaultMemory))
+		lines = append(lines, "s ")
+	}
+	if l.Port > 0 {
+		lines = append(lines, fmt.Sprintf("t %d", l.Port))
+	}
+	for _, name := range slices.Concat(runnable(path), []string{path}) {
+		lines = append(lines, "x "+name)
+	}
+	for _, name := range slices.Concat(system(), []string{filepath.Join(filepath.Dir(path), "../lib")}, l.Read) {
+		lines = append(lines, "r "+name)
+	}
+	lines = append(lines, "w /dev/null")
+	if slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, "\n") }) {
+		return "", fmt.Errorf("start %s: a path with a line break cannot be allowed", cmd.Path)
+	}
+	return strings.Join(lines, "\n"), nil
+}
+
+// system are the files and folders with programs, libraries and their data.
+func system() []string {
+	return []string{
+		"/usr", "/lib", "/lib64", "/bin", "/nix/store", "/gnu/store", "/etc/ld.so.cache", "/etc/ssl", "/etc/localtime",
+		"/dev/urandom", "/dev/zero", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system",
+	}
+}
+
+// runnable returns what a program runs besides itself: its loader, or for a script any program of the system.
+func runnable(path string) []string {
+	f, err := elf.Open(path)
+	if err != nil {
+		return []string{"/usr", "/bin", "/lib", "/lib64", "/nix/store", "/gnu/store"}
+	}
+	defer f.Close()
+	if s := f.Section(".interp"); s != nil {
+		if name, err := s.Data(); err == nil {
+			return []string{string(bytes.TrimRight(name, "\x00"))}
 		}
 	}
 	return nil
+}
+
+// Run runs a command with limits. It returns the first most bytes of the standard output, and the beginning of the standard error.
+func Run(cmd *exec.Cmd, l Limits, most int, env ...string) (out []byte, log string, err error) {
+	stdout, stderr := &bounded{max: most}, &bounded{max: maxLog}
+	cmd.Stdout = stdout
+	if cmd.Stderr == nil {
+		cmd.Stderr = stderr
+	}
+	wait, err := Start(cmd, l, env...)
+	if err == nil {
+		err = wait()
+	}
+	return stdout.Bytes(), stderr.String(), err
 }
 
 // bounded keeps the first max bytes written to it.
@@ -68,4 +172,30 @@ type bounded struct {
 func (b *bounded) Write(p []byte) (int, error) {
 	_, _ = b.Buffer.Write(p[:min(len(p), b.max-b.Len())])
 	return len(p), nil
+}
+
+// Available describes the confinement that this kernel has.
+func Available() string {
+	n := int(C.tl_available())
+	parts := []string{"no seccomp", "no Landlock: programs may read files"}
+	if n >= C.TL_SECCOMP {
+		parts[0] = "seccomp"
+	}
+	if version := n % C.TL_SECCOMP; version > 0 {
+		parts[1] = fmt.Sprintf("Landlock %d", version)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Pure gives up, for good and in all threads, all system calls but those of computing: files, sockets, programs, other processes. In a
+// trial such a call fails; otherwise it ends this process, whose last line names the call.
+func Pure(trial bool) error {
+	n := C.int(0)
+	if trial {
+		n = 1
+	}
+	if err := C.tl_pure(n); err != 0 {
+		return fmt.Errorf("give up files and sockets: %w", syscall.Errno(err))
+	}
+	return nil
 }

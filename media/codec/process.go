@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"touchline/internal/child"
 	"touchline/internal/rescue"
 	"touchline/internal/wake"
 	"touchline/media/codec/wire"
@@ -126,20 +126,15 @@ func (p *process) once(ctx context.Context, again bool) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 
-	// The kernel kills the process when the thread that started it ends.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-
 	cmd := exec.CommandContext(ctx, p.path, "-avoid", strings.Join(p.avoid, ",")) //nolint:gosec // a configured path
-	cmd.Env = environment()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	pipes, err := connect(cmd)
 	if err != nil {
 		return err
 	}
 	defer pipes.close()
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", p.path, err)
+	wait, err := child.Start(cmd, child.Limits{Self: true}, environment()...)
+	if err != nil {
+		return err
 	}
 	pipes.closeRemote()
 	p.log.Debug().Int("pid", cmd.Process.Pid).Msg("codec process started")
@@ -153,22 +148,26 @@ func (p *process) once(ctx context.Context, again bool) error {
 	part(func() error { return p.write(ctx, pipes.in) })
 	part(func() error { return p.read(pipes.out) })
 	part(func() error { return p.watch(ctx) })
-	wg.Go(func() { p.forward(pipes.err) })
-	err = cmd.Wait()
+	refused := ""
+	wg.Go(func() { refused = p.forward(pipes.err) })
+	err = wait()
 	if err == nil {
 		err = errors.New("exit status 0")
 	}
 	stop(io.EOF) // the reader ends with the process
 	wg.Wait()
+	if refused != "" {
+		err = fmt.Errorf("%w: %s", err, refused)
+	}
 	if cause := context.Cause(ctx); !errors.Is(cause, io.EOF) {
 		return fmt.Errorf("%w (codec process: %w)", cause, err)
 	}
 	return fmt.Errorf("run the codec process: %w", err)
 }
 
-// environment of a codec process: the bot's has secrets. One thread does the work, so one heap is enough.
+// environment of a codec process: one thread does the work, so one heap is enough.
 func environment() []string {
-	return []string{"GOTRACEBACK=single", "GOMAXPROCS=1", "MALLOC_ARENA_MAX=1"}
+	return []string{"GOTRACEBACK=single", "GOMAXPROCS=1"}
 }
 
 // write sends messages to the process.
@@ -264,8 +263,8 @@ func (p *process) watch(ctx context.Context) error {
 	}
 }
 
-// forward logs the process's stderr: its errors, and the stack of a crash.
-func (p *process) forward(r io.Reader) {
+// forward logs the process's stderr: its errors, and the stack of a crash. It returns the line with the system call that ended it, if any.
+func (p *process) forward(r io.Reader) (refused string) {
 	lines := bufio.NewReaderSize(r, 4<<10)
 	var second time.Time
 	count, lost := 0, 0
@@ -273,6 +272,9 @@ func (p *process) forward(r io.Reader) {
 		line, _, err := lines.ReadLine() // of up to 4 KiB
 		if err != nil {
 			break
+		}
+		if strings.HasPrefix(string(line), child.Refused) {
+			refused = string(line)
 		}
 		if now := time.Now(); now.Sub(second) >= time.Second {
 			second, count = now, 0
@@ -287,6 +289,7 @@ func (p *process) forward(r io.Reader) {
 	if lost > 0 {
 		p.log.Warn().Int("lines_lost", lost).Msg("codec process output dropped")
 	}
+	return refused
 }
 
 // pipes are the bot's ends of the process's three streams, and until it has started

@@ -13,7 +13,8 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
-	"time"
+
+	"touchline/internal/child"
 )
 
 // SoundFormat is a format that EncodeSound writes.
@@ -37,7 +38,11 @@ func EncodeSound(ctx context.Context, path string, format SoundFormat, rate int,
 	}
 	cmd, text := soundCommand(ctx, found, pcm, "-sound", string(format), "-rate", strconv.Itoa(rate))
 	cmd.Stdout = out
-	if err := cmd.Run(); err != nil {
+	wait, err := child.Start(cmd, child.Limits{Self: true}, environment()...)
+	if err != nil {
+		return err
+	}
+	if err := wait(); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -49,7 +54,6 @@ func EncodeSound(ctx context.Context, path string, format SoundFormat, rate int,
 // soundCommand returns a codec process that reads in to its end, and the begin of its error output.
 func soundCommand(ctx context.Context, path string, in io.Reader, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // a configured path
-	cmd.Env, cmd.WaitDelay = environment(), time.Second
 	text := &bytes.Buffer{}
 	cmd.Stdin, cmd.Stderr = in, &limitedWriter{to: text, left: maxSoundError}
 	return cmd, text
@@ -95,15 +99,16 @@ func DecodeSound(ctx context.Context, path string, file *os.File, emit func(mono
 	if err != nil {
 		return err
 	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start the codec: %w", err)
+	wait, err := child.Start(cmd, child.Limits{Self: true}, environment()...)
+	if err != nil {
+		return err
 	}
 	if err := readPieces(bufio.NewReader(out), emit); err != nil {
 		cancel()
-		_ = cmd.Wait() // it was killed
+		_ = wait() // it was killed
 		return err
 	}
-	if err := cmd.Wait(); err != nil {
+	if err := wait(); err != nil {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/bluenviron/mediacommon/v2/pkg/formats/mpegts"
 	"github.com/bluenviron/mediacommon/v2/pkg/formats/mpegts/codecs"
 
+	"touchline/internal/child"
 	"touchline/media/source"
 )
 
@@ -22,8 +23,6 @@ const (
 	queue = 64 // access units that wait for ffmpeg
 	// gap is the least step of the source's clock that is followed; a smaller one is rounding.
 	gap = opusRate / 20
-	// waitDelay bounds the wait for the pipes of a killed process.
-	waitDelay = time.Second
 )
 
 // AAC transcodes AAC to Opus by an ffmpeg process. ffmpeg's latency delays the
@@ -110,8 +109,6 @@ func (a *AAC) Run(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-flags", "low_delay", "-probesize", "32",
 		"-analyzeduration", "0", "-f", "aac", "-i", "pipe:0", "-c:a", "libopus", "-b:a", "64k", "-ac", "2", "-frame_duration", "20",
 		"-f", "mpegts", "-muxdelay", "0", "-muxpreload", "0", "-pes_payload_size", "0", "-flush_packets", "1", "pipe:1")
-	cmd.Env = []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C"}
-	cmd.WaitDelay = waitDelay
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return fmt.Errorf("start ffmpeg for the sound: %w", err)
@@ -120,7 +117,8 @@ func (a *AAC) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("start ffmpeg for the sound: %w", err)
 	}
-	if err := cmd.Start(); err != nil {
+	wait, err := child.Start(cmd, child.Limits{})
+	if err != nil {
 		return fmt.Errorf("start ffmpeg for the sound: %w", err)
 	}
 	var writing sync.WaitGroup
@@ -139,7 +137,7 @@ func (a *AAC) Run(ctx context.Context) error {
 	})
 	rerr := a.read(out)
 	stop()
-	werr := cmd.Wait()
+	werr := wait()
 	writing.Wait()
 	if errors.Is(rerr, io.EOF) {
 		rerr = nil

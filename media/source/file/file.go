@@ -19,6 +19,7 @@ import (
 	"strings"
 	"time"
 
+	"touchline/internal/child"
 	"touchline/internal/wake"
 	"touchline/media"
 	"touchline/media/source"
@@ -50,7 +51,8 @@ type Clip struct {
 }
 
 const (
-	waitDelay = time.Second // for a killed process's pipes
+	maxHelp = 4 << 20 // bytes
+	helpCPU = 10      // seconds
 	// spacing is the least time between two starts of a program.
 	spacing = time.Second
 	// firstTime bounds the wait for the first picture of a stream, below the limit of a Supervisor.
@@ -101,7 +103,7 @@ func (c *Clip) Pull(ctx context.Context, out source.Sink) error {
 			return err
 		}
 		defer p.close()
-		in.url, in.env = p.url(), p.environment()
+		in.url, in.env, in.port = p.url(), p.environment(), p.port()
 		in.failure, in.listed = p.failure, p.listed.Load
 		late := time.AfterFunc(firstTime, func() {
 			if !pace.showed() {
@@ -175,8 +177,7 @@ func (c *Clip) offers(ctx context.Context, topic, text string) bool {
 	if c.help[topic] == nil {
 		c.start()
 		cmd := exec.CommandContext(ctx, "ffmpeg", "-hide_banner", "-h", topic)
-		cmd.Env, cmd.WaitDelay = environment(), waitDelay
-		c.help[topic], _ = cmd.Output() // an unknown topic has no options
+		c.help[topic], _, _ = child.Run(cmd, child.Limits{Memory: programMemory, CPU: helpCPU}, maxHelp) // an unknown topic has no options
 	}
 	return bytes.Contains(c.help[topic], []byte(text))
 }
@@ -191,7 +192,16 @@ func (c *Clip) anyNames(ctx context.Context) (options []string) {
 	return options
 }
 
-func environment() []string { return []string{"PATH=/usr/local/bin:/usr/bin:/bin", "LC_ALL=C"} }
+const (
+	programMemory = 2 << 30 // of ffmpeg, in bytes, besides its pictures; most of it is the address space of threads
+	bytesPerPixel = 128     // of all the pictures that ffmpeg holds
+	filesOfStream = 256     // descriptors: a stream has connections
+)
+
+// limits of a program that decodes pictures of so many pixels.
+func (in input) limits(pixels int) child.Limits {
+	return child.Limits{Memory: programMemory + uint64(pixels)*bytesPerPixel, Files: filesOfStream, Read: in.read, Port: in.port} //nolint:gosec // at most maxSide each way
+}
 
 // input of ffmpeg and ffprobe.
 type input struct {
@@ -202,6 +212,8 @@ type input struct {
 	failure   func() error // why a server could not be reached
 	listed    func() bool  // whether the server's answer is a playlist
 	info      os.FileInfo  // of a file
+	read      []string     // the files that are allowed
+	port      int          // of the proxy
 }
 
 func (c *Clip) input() (input, error) {
@@ -230,7 +242,10 @@ func (c *Clip) input() (input, error) {
 	}
 	in := input{
 		url: "file:" + a.Path, protocols: "file,pipe", info: info,
-		failure: func() error { return nil }, listed: func() bool { return false },
+		failure: func() error { return nil }, listed: func() bool { return false }, read: []string{a.Path},
+	}
+	if lists := []string{".m3u8", ".m3u", ".mpd"}; slices.Contains(lists, strings.ToLower(filepath.Ext(a.Path))) {
+		in.read = []string{filepath.Dir(a.Path)} // a playlist names files beside it
 	}
 	if pictures := []string{".bmp", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}; strings.Contains(a.Path, "%") &&
 		slices.Contains(pictures, strings.ToLower(filepath.Ext(a.Path))) {
@@ -243,8 +258,6 @@ func (c *Clip) input() (input, error) {
 func (in input) command(ctx context.Context, program string, before, after []string) (*exec.Cmd, *tail) {
 	args := slices.Concat([]string{"-v", "error", "-protocol_whitelist", in.protocols}, in.extra, before, []string{"-i", in.url}, after)
 	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // the URL is one argument, checked
-	cmd.Env = append(environment(), in.env...)
-	cmd.WaitDelay = waitDelay
 	stderr := &tail{}
 	cmd.Stderr = stderr
 	return cmd, stderr

@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"touchline/internal/child"
 	"touchline/internal/rescue"
 	"touchline/internal/wake"
 	"touchline/media/source"
@@ -299,7 +300,7 @@ func (p *player) read(ctx context.Context, r *run, emit func(unit) error) error 
 	}
 	before, after := p.arguments()
 	cmd, stderr := p.in.command(ctx, "ffmpeg", before, after)
-	pipe, err := p.start(ctx, cmd, r)
+	pipe, wait, err := p.start(ctx, cmd, r)
 	if err != nil {
 		return source.Errorf("start ffmpeg: %w", err)
 	}
@@ -319,7 +320,7 @@ func (p *player) read(ctx context.Context, r *run, emit func(unit) error) error 
 	if err != nil && ctx.Err() == nil && !isEnd(err) {
 		_ = cmd.Process.Kill() // it may be blocked in a write
 	}
-	werr := cmd.Wait()
+	werr := wait()
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
@@ -340,26 +341,28 @@ func (p *player) read(ctx context.Context, r *run, emit func(unit) error) error 
 }
 
 // start starts ffmpeg and the relay of its sound, if there is one.
-func (p *player) start(ctx context.Context, cmd *exec.Cmd, r *run) (io.Reader, error) {
-	pipe, err := cmd.StdoutPipe()
+func (p *player) start(ctx context.Context, cmd *exec.Cmd, r *run) (pipe io.Reader, wait func() error, err error) {
+	pipe, err = cmd.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	limits := p.in.limits(p.stream.width * p.stream.height)
 	previous := p.last
 	p.last = r
 	if !p.sounds {
-		return pipe, cmd.Start()
+		wait, err = child.Start(cmd, limits, p.in.env...)
+		return pipe, wait, err
 	}
 	sound, w, err := os.Pipe()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	cmd.ExtraFiles = []*os.File{w}
-	err = cmd.Start()
+	wait, err = child.Start(cmd, limits, p.in.env...)
 	w.Close()
 	if err != nil {
 		sound.Close()
-		return nil, err
+		return nil, nil, err
 	}
 	m := p.short
 	p.relay(ctx, r, previous, func(take func(time.Duration, [][]byte) error) error {
@@ -380,7 +383,7 @@ func (p *player) start(ctx context.Context, cmd *exec.Cmd, r *run) (io.Reader, e
 		}
 		return err
 	})
-	return pipe, nil
+	return pipe, wait, nil
 }
 
 // errNextRun ends the sound of a run at the start of the next one.

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"touchline/internal/child"
 	"touchline/media"
 	"touchline/media/codec"
 	"touchline/media/source"
@@ -17,6 +18,7 @@ import (
 
 const (
 	probeTime = 10 * time.Second
+	maxProbe  = 16 << 20 // bytes of ffprobe's answer
 	maxSide   = 8192
 	// encodedPixels bounds a transcoded picture: 1080p.
 	encodedPixels = 1920 * 1080
@@ -113,7 +115,7 @@ func (c *Clip) probe(ctx context.Context, in input) (*stream, error) {
 		return nil, err
 	}
 	cmd, stderr := in.command(ctx, "ffprobe", nil, []string{"-show_entries", entries, "-read_intervals", "%+" + lookAhead, "-of", "json"})
-	text, err := cmd.Output()
+	text, _, err := child.Run(cmd, in.limits(maxSide*maxSide/4), maxProbe, in.env...)
 	if ctx.Err() != nil {
 		if failed := in.failure(); failed != nil {
 			return nil, source.Errorf("look at the video: %w", failed)

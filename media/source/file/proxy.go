@@ -85,6 +85,9 @@ func (p *proxy) environment() []string {
 	return []string{"http_proxy=http://touchline:" + p.password + "@" + p.listener.Addr().String(), "no_proxy="}
 }
 
+// port returns the port of the proxy.
+func (p *proxy) port() int { return p.listener.Addr().(*net.TCPAddr).Port } //nolint:forcetypeassert // it is of TCP
+
 // failure returns why a server could not be reached, preferably that it was not
 // allowed; nil for none.
 func (p *proxy) failure() error {

@@ -1,0 +1,121 @@
+package child
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// act is what a confined program must not do. try returns nil if the kernel let it.
+type act struct {
+	name string
+	try  func(parent int) error
+	// landlock is set if only Landlock refuses it in a program that is not Pure.
+	landlock bool
+}
+
+// acts are the twelve forbidden acts.
+func acts() []act {
+	call := func(nr uintptr, args ...uintptr) error {
+		args = append(args, 0, 0, 0, 0, 0, 0)
+		if _, _, err := unix.Syscall6(nr, args[0], args[1], args[2], args[3], args[4], args[5]); err != 0 {
+			return err
+		}
+		return nil
+	}
+	open := func(path string, flags int) error {
+		n, err := unix.Open(path, flags|unix.O_CLOEXEC, 0o600)
+		if err == nil {
+			_ = unix.Close(n)
+		}
+		return err
+	}
+	socket := func(domain, kind int) error {
+		n, err := unix.Socket(domain, kind|unix.SOCK_CLOEXEC, 0)
+		if err == nil {
+			_ = unix.Close(n)
+		}
+		return err
+	}
+	void := []byte("/nonexistent\x00")
+	path := func() uintptr { return uintptr(unsafe.Pointer(&void[0])) }
+	at := unix.AT_FDCWD
+	return []act{
+		{"read a file", func(int) error { return open("/etc/passwd", unix.O_RDONLY) }, true},
+		{"create a file", func(int) error { return open(os.TempDir()+"/touchline-act", unix.O_WRONLY|unix.O_CREAT) }, true},
+		{"delete or rename a file", func(int) error {
+			return either(call(unix.SYS_UNLINKAT, uintptr(at), path()), call(unix.SYS_RENAMEAT2, uintptr(at), path(), uintptr(at), path()))
+		}, false},
+		{"start a program", func(int) error {
+			_, err := syscall.ForkExec("/bin/true", []string{"true"}, nil)
+			return err
+		}, true},
+		{"connect to a port", func(int) error { return connect() }, true},
+		{"open another kind of socket", func(int) error {
+			return either(socket(unix.AF_UNIX, unix.SOCK_STREAM), socket(unix.AF_NETLINK, unix.SOCK_RAW), socket(unix.AF_INET, unix.SOCK_DGRAM))
+		}, false},
+		{"signal the parent", func(p int) error { return either(unix.Kill(p, 0), unix.Tgkill(p, p, 0)) }, false},
+		{"read the parent's memory", func(p int) error {
+			return either(call(unix.SYS_PTRACE, unix.PTRACE_PEEKDATA, uintptr(p)), call(unix.SYS_PROCESS_VM_READV, uintptr(p)),
+				open(fmt.Sprintf("/proc/%d/environ", p), unix.O_RDONLY))
+		}, true},
+		{"take a descriptor of the parent", func(p int) error {
+			return either(call(unix.SYS_PIDFD_OPEN, uintptr(p)), call(unix.SYS_PIDFD_GETFD, 0))
+		}, false},
+		{"change the parent's limits", func(p int) error {
+			return either(unix.Prlimit(p, unix.RLIMIT_NOFILE, nil, &unix.Rlimit{}), call(unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, uintptr(p), 1))
+		}, false},
+		{"make namespaces", func(int) error {
+			return either(call(unix.SYS_UNSHARE, unix.CLONE_NEWUSER), call(unix.SYS_SETNS, 0), call(unix.SYS_MOUNT), call(unix.SYS_CHROOT, path()))
+		}, false},
+		{"use other interfaces of the kernel", func(int) error {
+			var err error = unix.EPERM
+			for _, nr := range []uintptr{unix.SYS_BPF, unix.SYS_KEYCTL, unix.SYS_IO_URING_SETUP, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD} {
+				err = either(err, call(nr))
+			}
+			return err
+		}, false},
+	}
+}
+
+// either returns nil if one of several attempts was not refused. An attempt that fails for other reasons was not.
+func either(attempts ...error) error {
+	for _, err := range attempts {
+		if !errors.Is(err, unix.EACCES) && !errors.Is(err, unix.EPERM) {
+			return nil
+		}
+	}
+	return unix.EPERM
+}
+
+func connect() error {
+	n, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(n)
+	return unix.Connect(n, &unix.SockaddrInet4{Port: 1, Addr: [4]byte{127, 0, 0, 1}})
+}
+
+// Try tries the forbidden acts in this process and returns an error with those that were not refused. landlock says that the kernel has
+// Landlock; without, acts that only it refuses are not tried, and returned as skipped.
+func Try(landlock bool) (skipped []string, err error) {
+	var let []string
+	for _, a := range acts() {
+		switch {
+		case a.landlock && !landlock:
+			skipped = append(skipped, a.name)
+		case either(a.try(os.Getppid())) == nil:
+			let = append(let, a.name)
+		}
+	}
+	if len(let) > 0 {
+		err = fmt.Errorf("not refused: %s", strings.Join(let, ", "))
+	}
+	return skipped, err
+}

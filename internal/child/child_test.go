@@ -1,0 +1,287 @@
+package child
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// TestMain is also the confined program, by the variable TRY.
+func TestMain(m *testing.M) {
+	switch os.Getenv("TRY") {
+	case "":
+		os.Exit(m.Run())
+	case "acts":
+		skipped, err := Try(os.Getenv("LANDLOCK") != "0")
+		fmt.Printf("skipped: %v\nerror: %v\n", skipped, err)
+	case "pure":
+		ended(Pure(true))
+		_, err := Try(true)
+		fmt.Printf("error: %v\n", err)
+	case "kill":
+		ended(Pure(false))
+		_ = unix.Unlink("/nonexistent")
+		fmt.Println("not ended")
+	case "state":
+		var limit unix.Rlimit
+		ended(unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+		_, inherited := unix.FcntlInt(100, unix.F_GETFD, 0)
+		fmt.Printf("files %d\nenvironment %v\ninherited %v\n", limit.Cur, os.Environ(), inherited)
+		_, _ = io.Copy(io.Discard, os.Stdin)
+	case "connect":
+		c, err := net.DialTimeout("tcp4", os.Getenv("ADDRESS"), 5*time.Second)
+		if err == nil {
+			_ = c.Close()
+		}
+		fmt.Printf("error: %v\n", err)
+	case "parent":
+		cmd := exec.CommandContext(context.Background(), "/proc/self/exe")
+		cmd.Stdin = os.Stdin
+		_, err := Start(cmd, Limits{Memory: 64 << 30}, "TRY=state")
+		ended(err)
+		fmt.Println(cmd.Process.Pid)
+		select {}
+	case "read":
+		_, err := os.ReadFile(os.Getenv("FILE"))
+		fmt.Printf("error: %v\n", err)
+	}
+}
+
+func ended(err error) {
+	if err != nil && !errors.Is(err, unix.EINVAL) {
+		fmt.Println(err)
+		os.Exit(3)
+	}
+}
+
+// try runs this program confined.
+func try(t *testing.T, l Limits, env ...string) (string, error) {
+	t.Helper()
+	l.Memory = 64 << 30 // Go reserves much address space
+	out, log, err := Run(exec.CommandContext(t.Context(), self(t)), l, 1<<16, env...)
+	return string(out) + log, err
+}
+
+func self(t *testing.T) string {
+	t.Helper()
+	path, err := os.Executable()
+	require.NoError(t, err)
+	return path
+}
+
+func hasLandlock() bool {
+	return strings.Contains(Available(), "Landlock ") && !strings.Contains(Available(), "no Landlock")
+}
+
+// skipped reports acts that were not tried. Where everything must be tried it fails.
+func skipped(t *testing.T, what string) {
+	t.Helper()
+	t.Log("skipped:", what)
+	if os.Getenv("TOUCHLINE_TEST_CONFINEMENT") != "" {
+		t.Errorf("not tried on this machine: %s", what)
+	}
+}
+
+// TestForbiddenActs: a program with the filter of ffmpeg and the voices cannot do any of the acts, and a Pure one neither. As root the
+// acts are tried as another user.
+func TestForbiddenActs(t *testing.T) {
+	if os.Getuid() == 0 {
+		asNobody(t, "^TestForbiddenActs$")
+		return
+	}
+	require.Len(t, acts(), 12)
+	landlock := "1"
+	if !hasLandlock() {
+		landlock = "0"
+	}
+	for _, l := range []Limits{{}, {Port: 2}} {
+		out, err := try(t, l, "TRY=acts", "LANDLOCK="+landlock)
+		require.NoError(t, err, out)
+		require.Contains(t, out, "error: <nil>")
+		if !strings.Contains(out, "skipped: []") {
+			skipped(t, out)
+		}
+	}
+	out, err := try(t, Limits{Self: true}, "TRY=pure")
+	require.NoError(t, err, out)
+	require.Contains(t, out, "error: <nil>")
+}
+
+// asNobody runs tests of this program as the user nobody.
+func asNobody(t *testing.T, tests string) {
+	t.Helper()
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(filepath.Dir(dir), 0o755)) //nolint:gosec // for the other user
+	program, err := os.ReadFile(self(t))
+	require.NoError(t, err)
+	copied := filepath.Join(dir, "child.test")
+	require.NoError(t, os.WriteFile(copied, program, 0o755)) //nolint:gosec // likewise
+	cmd := exec.CommandContext(t.Context(), copied, "-test.v", "-test.run", tests)
+	cmd.Env, cmd.Dir = []string{"TMPDIR=/tmp", "TOUCHLINE_TEST_CONFINEMENT=" + os.Getenv("TOUCHLINE_TEST_CONFINEMENT")}, "/"
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "--- PASS: TestForbiddenActs")
+	t.Logf("%s", out)
+}
+
+// TestRefusedCallIsNamed: the last line of a Pure process names the call that ended it.
+func TestRefusedCallIsNamed(t *testing.T) {
+	out, err := try(t, Limits{Self: true}, "TRY=kill")
+	require.EqualError(t, err, fmt.Sprintf("exit status %d", 128+int(unix.SIGSYS)))
+	require.Equal(t, Refused+fmt.Sprintf("%d unlinkat\n", unix.SYS_UNLINKAT), out)
+}
+
+// TestWithoutLandlock: on a kernel that refuses Landlock programs run with the filter alone.
+func TestWithoutLandlock(t *testing.T) {
+	type result struct {
+		out string
+		err error
+	}
+	done := make(chan result)
+	go func() { // its thread ends with it
+		runtime.LockOSThread()
+		if err := refuse(444); err != nil { // landlock_create_ruleset
+			done <- result{"", err}
+			return
+		}
+		out, err := try(t, Limits{}, "TRY=acts", "LANDLOCK=0")
+		done <- result{out, err}
+	}()
+	r := <-done
+	require.NoError(t, r.err, r.out)
+	require.Contains(t, r.out, "error: <nil>")
+	require.Contains(t, r.out, "skipped: [read a file create a file start a program connect to a port read the parent's memory]")
+}
+
+// refuse makes a system call unknown to this thread and its children.
+func refuse(call uint32) error {
+	code := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, {Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: call},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return err
+	}
+	prog := unix.SockFprog{Len: uint16(len(code)), Filter: &code[0]}
+	if _, _, err := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, 0, uintptr(unsafe.Pointer(&prog))); err != 0 {
+		return err
+	}
+	return nil
+}
+
+// TestStart: limits, environment, descriptors and the score for a lack of memory are in force when the program begins.
+func TestStart(t *testing.T) {
+	t.Setenv("LIVEKIT_API_SECRET", "hunter2")
+	require.NoError(t, unix.Dup3(0, 100, 0)) // not closed by exec
+	t.Cleanup(func() { _ = unix.Close(100) })
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cmd := exec.CommandContext(ctx, self(t))
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	wait, err := Start(cmd, Limits{Memory: 64 << 30, Files: 77}, "TRY=state")
+	require.NoError(t, err)
+	text := make([]byte, 4096)
+	n, err := io.ReadAtLeast(out, text, len("files"))
+	require.NoError(t, err)
+	state := string(text[:n])
+	require.Contains(t, state, "files 77\nenvironment [MALLOC_ARENA_MAX=1 TRY=state PATH=/usr/local/bin:/usr/bin:/bin LC_ALL=C.UTF-8]\n")
+	require.Contains(t, state, "inherited bad file descriptor\n")
+	score, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", cmd.Process.Pid))
+	require.NoError(t, err)
+	require.Equal(t, "700\n", string(score))
+	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", cmd.Process.Pid))
+	require.NoError(t, err)
+	require.Regexp(t, `Max address space +68719476736 +68719476736`, string(limits))
+	require.Regexp(t, `Max core file size +0 +0`, string(limits))
+	require.NoError(t, in.Close())
+	require.NoError(t, wait())
+}
+
+// TestEndsWithItsParent: the kernel kills a program whose parent was killed.
+func TestEndsWithItsParent(t *testing.T) {
+	parent := exec.CommandContext(t.Context(), self(t))
+	parent.Env = []string{"TRY=parent"}
+	_, err := parent.StdinPipe() // the program reads it until its end
+	require.NoError(t, err)
+	out, err := parent.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, parent.Start())
+	var pid int
+	_, err = fmt.Fscan(out, &pid)
+	require.NoError(t, err)
+	require.NoError(t, unix.Kill(pid, 0))
+	require.NoError(t, parent.Process.Kill())
+	require.Error(t, parent.Wait())
+	require.Eventually(t, func() bool {
+		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err != nil || strings.Contains(string(state), ") Z ")
+	}, time.Minute, 10*time.Millisecond)
+}
+
+// TestOnePort: a program connects to its port, and no other.
+func TestOnePort(t *testing.T) {
+	var ports [2]int
+	for i := range ports {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp4", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer l.Close()
+		ports[i] = l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // it is of TCP
+	}
+	for i, want := range []string{"error: <nil>", "permission denied"} {
+		if i > 0 && !hasLandlock() {
+			skipped(t, "connect to another port")
+			continue
+		}
+		out, err := try(t, Limits{Port: ports[0]}, "TRY=connect", fmt.Sprintf("ADDRESS=127.0.0.1:%d", ports[i]))
+		require.NoError(t, err, out)
+		require.Contains(t, out, want)
+	}
+}
+
+// TestOwnInput: a program reads its input, and no other file.
+func TestOwnInput(t *testing.T) {
+	if !hasLandlock() {
+		skipped(t, "read another file")
+		return
+	}
+	dir := t.TempDir()
+	own, other := filepath.Join(dir, "own"), filepath.Join(dir, "other")
+	for _, name := range []string{own, other} {
+		require.NoError(t, os.WriteFile(name, []byte("x"), 0o600))
+	}
+	for name, want := range map[string]string{own: "error: <nil>", other: "permission denied"} {
+		out, err := try(t, Limits{Read: []string{own}}, "TRY=read", "FILE="+name)
+		require.NoError(t, err, out)
+		require.Contains(t, out, want)
+	}
+}
+
+// TestMissingProgram: the error names the program.
+func TestMissingProgram(t *testing.T) {
+	_, _, err := Run(exec.CommandContext(t.Context(), "/nonexistent"), Limits{}, 1)
+	require.ErrorContains(t, err, "start /nonexistent: ")
+	text := filepath.Join(t.TempDir(), "text")
+	require.NoError(t, os.WriteFile(text, []byte("no program"), 0o600))
+	_, log, err := Run(exec.CommandContext(t.Context(), text), Limits{}, 1)
+	require.EqualError(t, err, "exit status 126")
+	require.Equal(t, "start "+text+": Permission denied\n", log)
+}
