@@ -73,8 +73,8 @@ var (
 // program is the name of the executable.
 const program = "touchline-codec"
 
-// Find returns the path of touchline-codec: path if given, or else next to the running
-// program, in ./bin, or on the PATH, in this order.
+// Find returns the path of touchline-codec: path if given, or else beside the running
+// program, or on the PATH, in this order.
 func Find(path string) (string, error) {
 	if path != "" {
 		found, err := exec.LookPath(path)
@@ -83,19 +83,15 @@ func Find(path string) (string, error) {
 		}
 		return filepath.Abs(found)
 	}
-	places := []string{filepath.Join(".", "bin", program), program}
 	if self, err := os.Executable(); err == nil {
-		places = append([]string{filepath.Join(filepath.Dir(self), program)}, places...)
-	}
-	for _, p := range places {
-		if p != program { // a bare name is searched on the PATH
-			p, _ = filepath.Abs(p)
-		}
-		if found, err := exec.LookPath(p); err == nil {
-			return filepath.Abs(found)
+		if found, err := exec.LookPath(filepath.Join(filepath.Dir(self), program)); err == nil {
+			return found, nil
 		}
 	}
-	return "", fmt.Errorf("find %s: it is not beside this program, in ./bin or on the PATH; run make build", program)
+	if found, err := exec.LookPath(program); err == nil {
+		return filepath.Abs(found)
+	}
+	return "", fmt.Errorf("find %s: it is neither beside this program nor on the PATH; run make build", program)
 }
 
 func toWire(c media.Codec) (wire.Codec, error) {
