@@ -19,6 +19,7 @@ import (
 
 	"github.com/alecthomas/kong"
 	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
 
 	"touchline/cmd/internal/modelcmd"
 	"touchline/configs"
@@ -84,7 +85,16 @@ type app struct {
 	log zerolog.Logger
 }
 
+// hide keeps other processes of this user from reading this one's memory, environment and descriptors, and prevents core dumps, unless
+// GOTRACEBACK=crash asks for one.
+func hide() {
+	if os.Getenv("GOTRACEBACK") != "crash" { //nolint:forbidigo // a variable of Go
+		_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0) // cannot fail
+	}
+}
+
 func main() {
+	hide()
 	runtime.MemProfileRate = 0 // no code reads the profile, whose tables need 1.5 MB
 	// ONNX Runtime reads the variable when it is loaded. Later, other threads may read the environment.
 	_ = os.Setenv("ORT_DISABLE_TELEMETRY", "1")
