@@ -22,6 +22,7 @@ import (
 	"touchline/inference/sphinx"
 	"touchline/inference/vad"
 	"touchline/inference/voice"
+	"touchline/internal/child"
 	"touchline/internal/redact"
 	"touchline/media/codec"
 	"touchline/models"
@@ -50,6 +51,7 @@ func (c checkCmd) Run(ctx context.Context, a *app) error {
 	checkRecognizer(ctx, a, &r)
 	checkTargets(ctx, a, &r)
 	checkProgram(a, &r)
+	r.add("confinement of programs", nil, child.Available())
 	if r.missing > 0 {
 		return fmt.Errorf("%d checks failed; see the lines that begin with missing", r.missing)
 	}

@@ -127,7 +127,7 @@ func differing(stdout string) (out []string) {
 // scrubbed removes what depends on the machine: paths of the source and of programs, and what is installed.
 func scrubbed(text string) string {
 	text = strings.ReplaceAll(contract.Scrub(text), moduleRoot, "ROOT")
-	const installed = `(?m)^((ok|missing|optional) +(codec program|codecs|voice|page|ffmpeg|speech detector|GPU|nano|sight)|(ok|optional) +ONNX Runtime|` +
+	const installed = `(?m)^((ok|missing|optional) +(codec program|codecs|voice|page|ffmpeg|speech detector|GPU|nano|sight|confinement of programs)|(ok|optional) +ONNX Runtime|` +
 		`missing +ONNX Runtime: no ONNX Runtime:).*\n`
 	text = regexp.MustCompile(installed).ReplaceAllString(text, "")
 	return text
