@@ -74,7 +74,7 @@ static int scale(tl_scaler *s, const AVFrame *f, int to, int to_full, uint8_t *c
 	return n == h ? 0 : n < 0 ? n : AVERROR_UNKNOWN;
 }
 
-// raise_memory raises the memory limit.
+// raise_memory raises the memory limit to so many bytes.
 static void raise_memory(rlim_t need) {
 	struct rlimit limit;
 	if (!getrlimit(RLIMIT_DATA, &limit) && limit.rlim_cur != RLIM_INFINITY && need > limit.rlim_cur) {
@@ -83,9 +83,12 @@ static void raise_memory(rlim_t need) {
 	}
 }
 
-// get_buffer raises the memory limit for a picture by its size: a decoder keeps up to 16 pictures, of up to 4.5 bytes for each pixel.
+// memory_of returns the memory that pictures of a size need: a codec keeps up to 16, of up to 4.5 bytes for each pixel.
+static rlim_t memory_of(int width, int height) { return (128 << 20) + (rlim_t)width * height * 72; }
+
+// get_buffer raises the memory limit for a picture.
 static int get_buffer(AVCodecContext *ctx, AVFrame *f, int flags) {
-	raise_memory((128 << 20) + (rlim_t)f->width * f->height * 72);
+	raise_memory(memory_of(f->width, f->height));
 	return avcodec_default_get_buffer2(ctx, f, flags);
 }
 
@@ -238,6 +241,7 @@ int tl_rgb(tl_decoder *d, uint8_t *dst, int w, int h) {
 }
 
 int tl_encoder_open(tl_encoder *e, const char *name, int w, int h, int fps, int64_t bit_rate, int matrix) {
+	raise_memory(memory_of(w, h));
 	const AVCodec *codec = avcodec_find_encoder_by_name(name);
 	if (!codec) return AVERROR_ENCODER_NOT_FOUND;
 	AVCodecContext *c = e->ctx = avcodec_alloc_context3(codec);

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/configs"
+	"touchline/media/codec/wire"
 )
 
 // deployed are the texts of deploy/, by path below it.
@@ -153,4 +155,29 @@ func TestImagesBuildWithWhatSetupInstalls(t *testing.T) {
 		require.Contains(t, texts[file], "USER 10001:10001\n")
 		require.Contains(t, texts[file], `CMD ["touchline", "health"]`)
 	}
+}
+
+// TestMemoryOfPod: the chart's memory limit covers the limits of all codec processes of a full worker, the pictures that raise theirs, and
+// the worker itself.
+func TestMemoryOfPod(t *testing.T) {
+	var values struct {
+		Settings  struct{ Sources struct{ Memory int } }
+		Resources struct{ Limits struct{ CPU, Memory string } }
+	}
+	require.NoError(t, yaml.Unmarshal([]byte(deployed(t)["helm/touchline/values.yaml"]), &values))
+	limit, ok := strings.CutSuffix(values.Resources.Limits.Memory, "Gi")
+	require.True(t, ok)
+	gib, err := strconv.Atoi(limit)
+	require.NoError(t, err)
+	cores, err := strconv.Atoi(values.Resources.Limits.CPU)
+	require.NoError(t, err)
+	const (
+		mib          = 1 << 20
+		roomsPerCore = 4
+		speeches     = 2 // at once, of the speech API
+		worker       = 512 * mib
+	)
+	recordings := configs.Default().Agent.Console.Transcription.Parallel
+	need := roomsPerCore*cores*wire.PictureMemory + (recordings+speeches)*wire.SoundMemory + values.Settings.Sources.Memory*mib + worker
+	require.LessOrEqual(t, need, gib<<30)
 }

@@ -77,7 +77,7 @@ static const int running[] = {
 	SYS_getuid, SYS_geteuid, SYS_getgid, SYS_getegid, SYS_getgroups, SYS_getresuid, SYS_getresgid, SYS_getpgid, SYS_getsid,
 	SYS_sched_getparam, SYS_sched_getscheduler, SYS_sched_get_priority_max, SYS_sched_get_priority_min, SYS_get_mempolicy,
 	SYS_getpriority, SYS_mlock, SYS_munlock, SYS_capget, SYS_umask, SYS_times, SYS_timer_create, SYS_timer_settime, SYS_timer_delete, SYS_setitimer,
-	SYS_timerfd_create, SYS_timerfd_settime, SYS_signalfd4,
+	SYS_timerfd_create, SYS_timerfd_settime, SYS_signalfd4, 462, // mseal
 #ifdef __x86_64__
 	SYS_open, SYS_stat, SYS_lstat, SYS_access, SYS_readlink, SYS_pipe, SYS_dup2, SYS_select, SYS_getpgrp, SYS_fork, SYS_vfork, SYS_alarm,
 	SYS_epoll_create, SYS_epoll_wait,
@@ -92,7 +92,9 @@ static const int connecting[] = {SYS_connect, SYS_sendto, SYS_recvfrom, SYS_send
 static const int tried[] = {
 	SYS_openat, SYS_newfstatat, SYS_statx, SYS_readlinkat, SYS_faccessat, SYS_faccessat2, SYS_getdents64, SYS_fcntl, SYS_ioctl, SYS_socket,
 	SYS_sched_setscheduler, SYS_sched_setaffinity, SYS_sched_getscheduler, SYS_sched_getparam, SYS_setpriority, SYS_get_mempolicy,
-	SYS_mlock, SYS_memfd_create, SYS_ftruncate, SYS_getuid, SYS_getppid, SYS_pipe2, SYS_dup3,
+	SYS_mlock, SYS_munlock, SYS_memfd_create, SYS_ftruncate, SYS_getuid, SYS_geteuid, SYS_getgid, SYS_getegid, SYS_getppid, SYS_pipe2,
+	SYS_dup, SYS_dup3, SYS_set_mempolicy, SYS_mbind, SYS_getpriority, SYS_sched_get_priority_max, SYS_sched_get_priority_min, SYS_times,
+	462, // mseal, of newer versions of glibc
 #ifdef __x86_64__
 	SYS_open, SYS_stat, SYS_lstat, SYS_access, SYS_readlink,
 #endif

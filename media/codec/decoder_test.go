@@ -514,7 +514,7 @@ func TestProcessIsApart(t *testing.T) {
 
 	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", pid))
 	require.NoError(t, err)
-	require.Regexp(t, `Max data size +402653184 +3221225472`, string(limits))
+	require.Regexp(t, `Max data size +268435456 +3221225472`, string(limits))
 
 	out, err := exec.CommandContext(t.Context(), codectest.Program(), "-check").CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -30,6 +30,10 @@ const (
 	MaxPixels = 8192 * 4320
 	// MaxPicture is the largest picture in a message, in pixels.
 	MaxPicture = 4096 * 2304
+	// PictureMemory is the memory limit of a codec process, in bytes, until a large picture needs more.
+	PictureMemory = 256 << 20
+	// SoundMemory is that limit for sound.
+	SoundMemory = 160 << 20
 	// MaxUnit is the largest access unit, in bytes.
 	MaxUnit = 8 << 20
 	// MaxText is the longest text in a message, in bytes.
