@@ -220,21 +220,25 @@ func TestStart(t *testing.T) {
 func TestEndsWithItsParent(t *testing.T) {
 	parent := exec.CommandContext(t.Context(), self(t))
 	parent.Env = []string{"TRY=parent"}
-	_, err := parent.StdinPipe() // the program reads it until its end
+	r, w, err := os.Pipe() // the program reads it until its end
 	require.NoError(t, err)
+	defer w.Close()
+	parent.Stdin = r
 	out, err := parent.StdoutPipe()
 	require.NoError(t, err)
 	require.NoError(t, parent.Start())
+	require.NoError(t, r.Close())
 	var pid int
 	_, err = fmt.Fscan(out, &pid)
 	require.NoError(t, err)
 	require.NoError(t, unix.Kill(pid, 0))
 	require.NoError(t, parent.Process.Kill())
 	require.Error(t, parent.Wait())
+	defer unix.Kill(pid, unix.SIGKILL) //nolint:errcheck // it has ended
 	require.Eventually(t, func() bool {
 		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		return err != nil || strings.Contains(string(state), ") Z ")
-	}, time.Minute, 10*time.Millisecond)
+	}, 20*time.Second, 10*time.Millisecond)
 }
 
 // TestOnePort: a program connects to its port, and no other.
