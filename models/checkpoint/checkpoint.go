@@ -256,6 +256,9 @@ func (c *Checkpoint) openShard(name string) (*safetensors.File, error) {
 	return f, nil
 }
 
+// maxRatio bounds the size of a shard by that of its gzipped file. Weights are hardly compressible.
+const maxRatio = 20
+
 func (c *Checkpoint) unpack(name string) (path string, err error) {
 	if c.temp == "" {
 		if c.temp, err = os.MkdirTemp("", "touchline-checkpoint-"); err != nil {
@@ -276,6 +279,14 @@ func (c *Checkpoint) unpack(name string) (path string, err error) {
 	if err != nil {
 		return "", err
 	}
-	_, err = io.Copy(out, z)
+	info, err := in.Stat()
+	if err != nil {
+		return path, errors.Join(err, out.Close())
+	}
+	most := maxRatio*info.Size() + 1<<20
+	n, err := io.Copy(out, io.LimitReader(z, most+1))
+	if n > most {
+		err = fmt.Errorf("more than %d times as large as the file", maxRatio)
+	}
 	return path, errors.Join(err, out.Close())
 }

@@ -1,6 +1,7 @@
 package checkpoint_test
 
 import (
+	"compress/gzip"
 	"bytes"
 	"context"
 	"crypto/sha256"
@@ -435,6 +436,7 @@ func TestBadFolders(t *testing.T) {
 		{"index of a missing file", tiny, content("model.safetensors.index.json", `{"weight_map":{"a":"x.safetensors"}}`), "model.safetensors.index.json: a listed file is missing"},
 		{"index of a missing tensor", tiny, content("model.safetensors.index.json", `{"weight_map":{"a":"model-00001-of-00002.safetensors"}}`), `weight_map: "a" is not in model-00001`},
 		{"shard that is no gzip", tiny, content(shard, "hello"), shard},
+		{"shard that grows", tiny, content(shard, zeros(64<<20)), "more than 20 times as large"},
 		{"no weights", tiny, func(t *testing.T, dir string) { t.Helper(); clearShards(t, dir) }, "neither model.safetensors.index.json nor model.safetensors found"},
 		{"cut shard", tiny, cut(shard), "unpack"},
 		{"preprocessor: cut", tiny, content("preprocessor_config.json", `{`), "preprocessor_config.json: not valid JSON"},
@@ -472,6 +474,15 @@ func TestBadFolders(t *testing.T) {
 			require.Empty(t, left, "nothing unpacked is left behind")
 		})
 	}
+}
+
+// zeros is gzipped zeros.
+func zeros(n int) string {
+	var b strings.Builder
+	z := gzip.NewWriter(&b)
+	_, _ = z.Write(make([]byte, n)) // to memory
+	_ = z.Close()
+	return b.String()
 }
 
 // cut halves a file.
