@@ -457,7 +457,7 @@ func (d *disk) Connect(context.Context) (driver.Conn, error) {
 // TestAlertsBesideAHangingDisk: a disk that hangs changes neither the moments of comments and alerts nor the order of what waits for it.
 func TestAlertsBesideAHangingDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "state.db")
-	file, err := sqlite.Format{Name: "state", ID: 1, Versions: []string{outbox.Schema}, Mode: 0o600, Durable: true}.Open(path)
+	file, err := sqlite.Format{Name: "state", ID: 1, Versions: []string{outbox.Schema}, Durable: true}.Open(path)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = file.Close() })
 	run := func(t *testing.T, hangs bool) (moments []string) {

@@ -96,6 +96,21 @@ func count(from, to uint64) []uint64 {
 	return out
 }
 
+// TestOthersReadNothing: records have what people said.
+func TestOthersReadNothing(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "records.db")
+	log, stop := open(t, config(history.StoreSQLite, path))
+	log.Room("match", "bot").Record(record(1))
+	require.Eventually(t, func() bool { return log.Written() == 1 }, 2*time.Minute, time.Millisecond)
+	for _, p := range []string{path, path + "-wal", path + "-shm"} {
+		info, err := os.Stat(p)
+		require.NoError(t, err)
+		require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), p)
+	}
+	stop()
+}
+
 func TestRoundTrip(t *testing.T) {
 	t.Parallel()
 	for store, name := range stores {

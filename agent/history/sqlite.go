@@ -20,7 +20,7 @@ import (
 
 // format returns the format of a database (application_id: the bytes "TLHY").
 func format() sqlite.Format {
-	return sqlite.Format{Name: "history", ID: 0x544c4859, Versions: []string{schema}, Mode: 0o644}
+	return sqlite.Format{Name: "history", ID: 0x544c4859, Versions: []string{schema}}
 }
 
 // schema of version 1. at is Entry.At in microseconds since 1970. The virtual columns

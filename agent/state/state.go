@@ -84,7 +84,7 @@ func Open(cfg Config, log zerolog.Logger) (*Store, error) {
 		return nil, fmt.Errorf("open the state %s: %w; choose another folder", path, err)
 	}
 	// The ID is the bytes "TLST".
-	format := sqlite.Format{Name: "state", ID: 0x544c5354, Versions: versions(), Mode: 0o600, Durable: true}
+	format := sqlite.Format{Name: "state", ID: 0x544c5354, Versions: versions(), Durable: true}
 	db, err := format.Open(path)
 	if err == nil {
 		if err = check(db); err != nil {
@@ -198,7 +198,7 @@ func (s *Store) flush() error {
 		if s.problem == "" {
 			s.log.Error().Err(err).Str("path", s.path).Bytes("stack", rescue.Stack(err)).Msg("state not written; retrying")
 		}
-		s.problem = "changes are not kept, " + s.path + " cannot be written: " + err.Error()
+		s.problem = "changes are not kept, the state file cannot be written (its path is in the log): " + err.Error()
 		return err
 	}
 	if s.problem != "" {

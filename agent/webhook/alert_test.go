@@ -78,7 +78,7 @@ func TestAlertsAfterKill(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "state.db")
 	file := func() *outbox.Outbox {
-		db, err := sqlite.Format{Name: "state", ID: 1, Versions: []string{outbox.Schema}, Mode: 0o600, Durable: true}.Open(path)
+		db, err := sqlite.Format{Name: "state", ID: 1, Versions: []string{outbox.Schema}, Durable: true}.Open(path)
 		require.NoError(t, err)
 		t.Cleanup(func() { _ = db.Close() })
 		return outbox.New(db)

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // open opens a file with the table.
 func open(t *testing.T, path string) *sql.DB {
 	t.Helper()
-	db, err := sqlite.Format{Name: "state", ID: 1, Versions: []string{outbox.Schema}, Mode: 0o600, Durable: true}.Open(path)
+	db, err := sqlite.Format{Name: "state", ID: 1, Versions: []string{outbox.Schema}, Durable: true}.Open(path)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = db.Close() })
 	return db

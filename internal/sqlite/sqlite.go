@@ -9,7 +9,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -28,8 +27,6 @@ type Format struct {
 	ID int
 	// Versions are the statements that lead from each version (user_version) to the next one. The first make the tables.
 	Versions []string
-	// Mode of a new file.
-	Mode fs.FileMode
 	// Durable makes a commit survive a crash of the machine. Otherwise a crash of the machine may lose the last commits, but damages
 	// nothing; a crash of the program loses nothing.
 	Durable bool
@@ -41,7 +38,7 @@ func (f Format) Open(path string) (_ *sql.DB, err error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, err
 	}
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, f.Mode)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600) // the files have what people said
 	if err != nil {
 		return nil, err
 	}
