@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,7 +39,7 @@ type cameraCmd struct {
 	Allow []string `help:"Sources that may be opened: public, private, loopback, link-local, files, all." default:"all" placeholder:"KIND,..."`
 
 	Whip     string   `help:"Take WHIP senders at http://HOST:PORT/whip/ROOM instead of opening a source." placeholder:"HOST:PORT"`
-	WhipKeys []string `help:"Keys of WHIP senders, besides LiveKit tokens; 8 characters or more." name:"whip-key" placeholder:"[IDENTITY=]KEY"`
+	WhipKeys []string `help:"Keys of WHIP senders, besides LiveKit tokens; 8 characters or more. Other users of this machine see them; those of TOUCHLINE_SOURCES_WHIP_KEYS are hidden." name:"whip-key" placeholder:"[IDENTITY=]KEY"`
 	WhipPort int      `help:"UDP port for media of WHIP senders, 0 for a free one." placeholder:"PORT"`
 	WhipMany bool     `help:"Accept several senders per key; otherwise the newest replaces the one before."`
 	WhipIP   []string `help:"Public addresses to announce, behind a router." name:"whip-ip" placeholder:"IP"`
@@ -134,7 +135,7 @@ func statusPrinter() func(source.Status) {
 
 // serve serves WHIP senders.
 func (c *cameraCmd) serve(ctx context.Context, a *app, o camera.Options) error {
-	keys, err := c.keys(o.Room)
+	keys, err := c.keys(o.Room, a.cfg.Sources.WHIP)
 	if err != nil {
 		return err
 	}
@@ -184,9 +185,16 @@ func (c *cameraCmd) serve(ctx context.Context, a *app, o camera.Options) error {
 	return g.Wait()
 }
 
-// keys reads the stream keys. Each admits one sender to the room.
-func (c *cameraCmd) keys(name string) ([]whip.StreamKey, error) {
-	var out []whip.StreamKey
+// keys reads the stream keys: those of the settings and of the command line. Each admits one sender to the room.
+func (c *cameraCmd) keys(name string, cfg camera.WHIPConfig) ([]whip.StreamKey, error) {
+	out, err := cfg.StreamKeys()
+	if err != nil {
+		return nil, err
+	}
+	out = slices.DeleteFunc(out, func(k whip.StreamKey) bool { return k.Room != "" && k.Room != name })
+	for i := range out {
+		out[i].Room, out[i].Name = name, out[i].Identity
+	}
 	for i, text := range c.WhipKeys {
 		identity, key, ok := strings.Cut(text, "=")
 		if !ok {

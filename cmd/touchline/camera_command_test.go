@@ -16,11 +16,13 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent/camera"
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
 	"touchline/configs"
 	"touchline/internal/redact"
 	"touchline/media/signaling"
+	"touchline/media/source/whip"
 )
 
 // cameraApp returns the app of the command, with a LiveKit server that runs until the test ends.
@@ -85,6 +87,18 @@ func TestCameraCommandRefuses(t *testing.T) {
 		require.ErrorContains(t, err, tt.says)
 		require.NotContains(t, err.Error(), "hunter2")
 	}
+}
+
+// TestStreamKeysOfTheEnvironment are hidden from the list of processes.
+func TestStreamKeysOfTheEnvironment(t *testing.T) {
+	c := newCameraCmd("")
+	c.WhipKeys, c.Identity = []string{"key-of-the-flag"}, "camera"
+	keys, err := c.keys("match", camera.WHIPConfig{Keys: "left=key-of-the-left,other/right=key-of-the-right"})
+	require.NoError(t, err)
+	require.Equal(t, []whip.StreamKey{
+		{Key: "key-of-the-left", Room: "match", Identity: "left", Name: "left"},
+		{Key: "key-of-the-flag", Room: "match", Identity: "camera", Name: c.Name},
+	}, keys)
 }
 
 // A program whose source can never work ends with exit code 1; one whose camera is away goes on.
