@@ -657,10 +657,12 @@ type deadlines struct {
 	*httptest.ResponseRecorder
 
 	last time.Time
+	set  int
 }
 
 func (d *deadlines) SetReadDeadline(t time.Time) error {
 	d.last = t
+	d.set++
 	return nil
 }
 
@@ -685,4 +687,21 @@ func TestNoDeadlineIsLeft(t *testing.T) {
 	h.ServeTranscriptions(w, r)
 	require.Equal(t, http.StatusOK, w.Code, w.Body)
 	require.Zero(t, left)
+}
+
+// TestSlowLinesMayUpload: a client may take 15 s for each 64 KiB, which are 35 kbit/s.
+func TestSlowLinesMayUpload(t *testing.T) {
+	w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+	_, h := transcribe(t, &livetest.Recognizer{})
+	var b bytes.Buffer
+	form := multipart.NewWriter(&b)
+	file, err := form.CreateFormFile("file", "sound.wav")
+	require.NoError(t, err)
+	_, err = file.Write(make([]byte, 2<<20))
+	require.NoError(t, err)
+	require.NoError(t, form.Close())
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, transcriptions, &b)
+	r.Header.Set("Content-Type", form.FormDataContentType())
+	h.ServeTranscriptions(w, r)
+	require.GreaterOrEqual(t, w.set, 32)
 }

@@ -29,10 +29,11 @@ const (
 	// maxField bounds a field of a form, and maxFields their number.
 	maxField  = 64 << 10
 	maxFields = 200
-	// uploadStep is how long a client may take for the next piece of its file, and for all its fields together.
+	// uploadStep is how long a client may take for the next uploadRead bytes of its file, and for all its fields together.
 	uploadStep = 15 * time.Second
+	uploadRead = 64 << 10
 	// uploadPiece is the number of bytes that an upload reserves at once.
-	uploadPiece = 1 << 20
+	uploadPiece = 16 * uploadRead
 	// minSound is the shortest sound, maxChannels the most channels.
 	minSound    = 100 * time.Millisecond
 	maxChannels = 8
@@ -198,13 +199,13 @@ func (f *form) spool(part *multipart.Part, control *http.ResponseController, mos
 	}
 	f.file = file
 	for {
-		if f.size > 0 { // the first piece has its space
+		if f.size > 0 && f.size%uploadPiece == 0 { // the first piece has its space
 			if err := take(min(uploadPiece, most-f.size)); err != nil {
 				return err
 			}
 		}
 		_ = control.SetReadDeadline(time.Now().Add(uploadStep)) // a server without deadlines has none
-		n, err := io.CopyN(file, part, min(uploadPiece, most+1-f.size))
+		n, err := io.CopyN(file, part, min(uploadRead, most+1-f.size))
 		if f.size += n; f.size > most {
 			return tooLarge(most)
 		}
