@@ -13,6 +13,7 @@ import (
 
 	"touchline/inference"
 	"touchline/inference/vad"
+	"touchline/internal/rescue"
 	"touchline/internal/ticks"
 	"touchline/internal/wake"
 )
@@ -297,7 +298,12 @@ func (s *Session) Run(ctx context.Context) error {
 	defer cancel()
 	var done sync.WaitGroup
 	finished := make(chan struct{})
-	done.Go(func() { s.deliver(finished) })
+	var panicked error
+	done.Go(func() {
+		if panicked = rescue.Call(func() error { s.deliver(finished); return nil }); panicked != nil {
+			cancel()
+		}
+	})
 	err := s.recognize(ctx)
 	s.mu.Lock()
 	s.closed = true
@@ -305,6 +311,9 @@ func (s *Session) Run(ctx context.Context) error {
 	s.mu.Unlock()
 	close(finished)
 	done.Wait()
+	if panicked != nil { // the cause of err
+		err = panicked
+	}
 	if s.detector != nil {
 		err = errors.Join(err, s.detector.Close())
 	}

@@ -18,6 +18,7 @@ import (
 	"touchline/inference/live"
 	"touchline/inference/live/livetest"
 	"touchline/inference/vad"
+	"touchline/internal/rescue"
 )
 
 const ms = time.Millisecond
@@ -304,6 +305,22 @@ func TestErrors(t *testing.T) {
 			"1 start_of_speech", "1 end_of_speech", "1 final w1 w2",
 			"2 start_of_speech", "2 interim w3", "2 end_of_speech", "2 failed the graph failed",
 		}, lines(h.end()))
+	})
+}
+
+// TestAPanicInAnEvent ends the session with an error, and not the process.
+func TestAPanicInAnEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var closed atomic.Int32
+		s := live.New(&livetest.Recognizer{}, live.Config{Detector: livetest.Detector{Closed: &closed}}, func(live.Event) { panic("a bug") })
+		ended := make(chan error, 1)
+		go func() { ended <- s.Run(t.Context()) }()
+		require.NoError(t, s.Write(t.Context(), livetest.Say(500*ms, 1)))
+		p, ok := rescue.Of(<-ended)
+		require.True(t, ok)
+		require.Equal(t, "a bug", p.Value)
+		require.ErrorIs(t, s.Write(t.Context(), silence(time.Second)), live.ErrClosed)
+		require.EqualValues(t, 1, closed.Load())
 	})
 }
 
