@@ -30,6 +30,8 @@ const (
 	// openTime is for the opening of a session, sendTime for one message.
 	openTime = 10 * time.Second
 	sendTime = 10 * time.Second
+	// maxItems bounds the texts of one utterance.
+	maxItems = 1000
 	// transcriptionEvent begins the names of events with texts.
 	transcriptionEvent = "conversation.item.input_audio_transcription."
 )
@@ -194,7 +196,7 @@ func (r *Recognizer) openSession(ctx, open context.Context, h inference.Hearing)
 	if r.key != "" {
 		header.Set("Authorization", "Bearer "+r.key)
 	}
-	dialer := websocket.Dialer{Proxy: http.ProxyFromEnvironment, HandshakeTimeout: openTime}
+	dialer := websocket.Dialer{HandshakeTimeout: openTime} // without a proxy, as newClient
 	conn, res, err := dialer.DialContext(ctx, r.realtime, header)
 	if err != nil {
 		if res != nil && errors.Is(err, websocket.ErrBadHandshake) {
@@ -380,7 +382,9 @@ func (s *channel) handleLocked(e *serverEvent) {
 		s.done = s.asked
 	case transcriptionEvent + "delta":
 		it := s.itemLocked(e.Item)
-		it.text += e.Delta
+		if it.text += e.Delta; len(it.text) > maxEvent {
+			s.err = fmt.Errorf("%s: %w: more than %d bytes of text", s.server, ErrCut, maxEvent)
+		}
 	case transcriptionEvent + "completed":
 		it := s.itemLocked(e.Item)
 		it.text, it.ended = strings.TrimSpace(e.Transcript), true
@@ -409,6 +413,10 @@ func (s *channel) itemLocked(id string) *item {
 		if it.id == id {
 			return it
 		}
+	}
+	if len(s.items) == maxItems {
+		s.err = fmt.Errorf("%s: %w: more than %d texts", s.server, ErrCut, maxItems)
+		return &item{}
 	}
 	s.items = append(s.items, &item{id: id})
 	return s.items[len(s.items)-1]

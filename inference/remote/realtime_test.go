@@ -152,6 +152,28 @@ func TestLiveSession(t *testing.T) {
 	require.Contains(t, r.Status().Detail, "of live sound")
 }
 
+// TestEndlessTextsOfALiveSession: a server that sends text without end is an error, and the text is bounded.
+func TestEndlessTextsOfALiveSession(t *testing.T) {
+	piece := strings.Repeat("a", 1<<20)
+	for want, next := range map[string]func(i int) string{
+		"more than 4194304 bytes of text": func(int) string { return `"item_id": "i", "delta": "` + piece + `"` },
+		"more than 1000 texts":            func(i int) string { return `"item_id": "i` + strconv.Itoa(i) + `", "delta": "a"` },
+	} {
+		r, _ := realtime(t, func(p *peer) {
+			p.until("input_audio_buffer.append")
+			for i := range 2000 {
+				if p.WriteMessage(websocket.TextMessage, []byte(`{"type": "`+transcription+`delta", `+next(i)+`}`)) != nil {
+					return
+				}
+			}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		_, err := listen(t, r, inference.Hearing{}).Finish(ctx, make([]float32, 8000))
+		cancel()
+		require.ErrorContains(t, err, want)
+	}
+}
+
 // TestShortLiveSession: sound that is too short for servers is filled up, and none needs no server.
 func TestShortLiveSession(t *testing.T) {
 	r, n := realtime(t, func(p *peer) {

@@ -856,6 +856,14 @@ func TestNoProxy(t *testing.T) {
 	defer cancel()
 	_, err := open(t, "http://model.invalid/v1").Probe(ctx) // a reserved name (RFC 6761, section 6.4)
 	require.Error(t, err)
+	r, err := remote.NewRecognizer(inference.RecognizerConfig{URL: "ws://model.invalid/v1", Model: "m", APIKey: "hunter2"}, zerolog.Nop())
+	require.NoError(t, err)
+	defer func() { require.NoError(t, r.Close()) }()
+	u, err := r.Listen(ctx, inference.Hearing{})
+	require.NoError(t, err)
+	defer func() { require.NoError(t, u.Close()) }()
+	_, err = u.Finish(ctx, make([]float32, 8000))
+	require.Error(t, err)
 	require.Zero(t, asked.Load(), "pictures would have gone where nobody chose")
 }
 
