@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	neturl "net/url"
 	"os"
 	"strings"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"touchline/agent/bot"
 	"touchline/agent/console"
 	"touchline/internal/rescue"
+	"touchline/media/source"
 )
 
 // errNoRecognizer is returned if speech recognition is off.
@@ -58,7 +60,7 @@ func (c *transcribeCmd) Run(ctx context.Context, a *app) error {
 		defer cancel()
 		for _, path := range c.Files {
 			if err := c.one(ctx, t, path, a.cfg.Agent.Console.Transcription.MaxBytes); err != nil {
-				return fmt.Errorf("transcribe %s: %w", path, err)
+				return fmt.Errorf("transcribe %s: %w", shown(path), err)
 			}
 		}
 		return nil
@@ -125,7 +127,7 @@ func (m *hearingMeter) end() {
 func opened(ctx context.Context, path string, stdin io.Reader, most int64) (*os.File, error) {
 	switch {
 	case path == "-":
-		return spooled(stdin)
+		return spooled(http.MaxBytesReader(nil, io.NopCloser(stdin), most))
 	case strings.HasPrefix(path, "http://"), strings.HasPrefix(path, "https://"):
 		return fetched(ctx, path, most, fetchIdle, fetchWhole)
 	}
@@ -159,6 +161,9 @@ func fetched(ctx context.Context, url string, most int64, idle, whole time.Durat
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
+		if e, ok := errors.AsType[*neturl.Error](err); ok {
+			err = e.Err // without the address, which may have a secret in it
+		}
 		return nil, causeOf(ctx, err)
 	}
 	defer res.Body.Close()
@@ -176,9 +181,6 @@ func fetched(ctx context.Context, url string, most int64, idle, whole time.Durat
 	}
 	in.from = http.MaxBytesReader(nil, res.Body, most)
 	file, err := spooled(in)
-	if _, large := errors.AsType[*http.MaxBytesError](err); large {
-		return nil, fmt.Errorf("it has more than %d bytes: agent.console.transcription.max_bytes", most)
-	}
 	if err != nil {
 		return nil, causeOf(ctx, err)
 	}
@@ -210,6 +212,14 @@ func (b *fetchedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// shown returns a path, or an address without its secrets.
+func shown(path string) string {
+	if u, err := neturl.Parse(path); err == nil && u.Host != "" {
+		return source.Redacted(u)
+	}
+	return path
+}
+
 // spooled copies a recording to an unnamed file.
 func spooled(from io.Reader) (*os.File, error) {
 	file, err := audioapi.NewSpool()
@@ -219,6 +229,9 @@ func spooled(from io.Reader) (*os.File, error) {
 	_, err = io.Copy(file, from)
 	if err == nil {
 		_, err = file.Seek(0, io.SeekStart)
+	}
+	if e, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		err = fmt.Errorf("it has more than %d bytes: agent.console.transcription.max_bytes", e.Limit)
 	}
 	if err != nil {
 		return nil, errors.Join(err, file.Close())

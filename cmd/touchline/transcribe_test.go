@@ -63,13 +63,15 @@ func TestTranscribe(t *testing.T) {
 }
 
 func TestTranscribeReadsStandardInput(t *testing.T) {
-	f, err := opened(t.Context(), "-", strings.NewReader("sound"), 1)
+	f, err := opened(t.Context(), "-", strings.NewReader("sound"), 5)
 	require.NoError(t, err)
 	defer f.Close()
 	b, err := io.ReadAll(f)
 	require.NoError(t, err)
 	require.Equal(t, "sound", string(b))
 	require.NoFileExists(t, f.Name())
+	_, err = opened(t.Context(), "-", strings.NewReader("sound"), 4)
+	require.ErrorContains(t, err, "more than 4 bytes: agent.console.transcription.max_bytes")
 }
 
 // TestTranscribeAddress: a recording of a web server, of a bounded size.
@@ -93,8 +95,11 @@ func TestTranscribeAddress(t *testing.T) {
 	_, err = opened(t.Context(), web.URL+"/none.wav", nil, 5)
 	require.ErrorContains(t, err, "404")
 	web.Close()
-	_, err = opened(t.Context(), web.URL+"/talk.wav", nil, 5)
-	require.Error(t, err)
+	_, err = opened(t.Context(), strings.Replace(web.URL, "//", "//user:hunter2@", 1)+"/hunter2.wav?key=hunter2", nil, 5)
+	require.ErrorContains(t, err, "connection refused")
+	require.NotContains(t, err.Error(), "hunter2")
+	require.Equal(t, "https://a.example/x.wav?key=...", shown("https://user:hunter2@a.example/x.wav?key=hunter2"))
+	require.Equal(t, "a b.wav", shown("a b.wav"))
 }
 
 func TestHearingMeter(t *testing.T) {
