@@ -33,6 +33,9 @@ export function aboutLink(link) {
 /** Whether other machines can open the page's address. @param {string} host */
 export const isLocal = (host) => host === 'localhost' || host.endsWith('.localhost') || /^127\./.test(host) || host === '[::1]';
 
+/** What is easily missed of a link that steers. */
+export const STEERS_TOO = 'A link that steers also reads what people in the room say, lets the commentator speak and sends it recordings to transcribe.';
+
 const LIVES = [['1h', '1 hour'], ['24h', '1 day'], ['168h', '7 days'], ['720h', '30 days']];
 
 export class Share {
@@ -60,6 +63,7 @@ export class Share {
     });
     this.body = h('div', { class: 'sharing' },
       h('p', { class: 'what' }, 'Who watches sees the picture and reads and hears the comments. Who steers may also change everything in this room.'),
+      h('p', { class: 'what' }, STEERS_TOO),
       form, this.#made, this.#said, this.#list);
     if (isLocal(page.hostname)) {
       this.body.append(h('p', { class: 'what' }, 'This page is open on this machine only. Start with --listen 0.0.0.0:8199 and open it by the address that is printed, so that links work elsewhere.'));

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { aboutLink, isLocal, linkTo, mays, terms } from '../src/share.js';
+import { aboutLink, isLocal, linkTo, mays, STEERS_TOO, terms } from '../src/share.js';
 
 const all = ['watch', 'instruct', 'settings', 'sources', 'rules', 'speak', 'transcribe', 'process'];
 
@@ -15,6 +15,10 @@ test('what a client is told', () => {
   assert.equal(terms({ rights: ['watch'] }), 'This link lets you watch. To do more, ask for a link that steers.');
   assert.match(terms({ rights: ['watch', 'instruct', 'rules', 'speak'], expires: '2026-11-23T12:00:00Z' }),
     /^This link lets you watch and change the instruction, rules until 23 Nov 2026, \d\d:\d\d\. /);
+});
+
+test('who steers reads what people say, and the drawer says so', () => {
+  assert.match(STEERS_TOO, /reads what people in the room say/);
 });
 
 test('links', () => {
