@@ -203,6 +203,11 @@ func (in input) limits(pixels int) child.Limits {
 	return child.Limits{Memory: programMemory + uint64(pixels)*bytesPerPixel, Files: filesOfStream, Read: in.read, Port: in.port} //nolint:gosec // at most maxSide each way
 }
 
+// formats are the containers and playlists that a server may send. The others, such as IMF and concat, open further addresses in ways of their
+// own.
+const formats = "hls,dash,mpegts,mov,matroska,flv,live_flv,mpeg,mpegvideo,avi,asf,ogg,ivf,h264,hevc,obu,av1,m4v,vc1,mjpeg,mpjpeg,image2," +
+	"jpeg_pipe,png_pipe,webp_pipe,bmp_pipe,gif,apng,dv,mxf,nut,rm,aac,ac3,eac3,mp3,flac,wav,webvtt"
+
 // input of ffmpeg and ffprobe.
 type input struct {
 	url       string
@@ -221,7 +226,9 @@ func (c *Clip) input() (input, error) {
 	if a.Kind == source.HTTP {
 		return input{
 			protocols: "http,https,httpproxy,tcp,tls,crypto,data",
-			extra:     []string{"-rw_timeout", "10000000", "-user_agent", "touchline", "-analyzeduration", "2000000"},
+			extra: []string{
+				"-rw_timeout", "10000000", "-user_agent", "touchline", "-analyzeduration", "2000000", "-format_whitelist", formats,
+			},
 		}, nil
 	}
 	if !c.opts.Allow.Files {

@@ -257,6 +257,18 @@ func TestHTTP(t *testing.T) {
 	require.NotContains(t, err.Error(), "p@ss")
 }
 
+// TestListsOfOtherKindsAreNotFollowed: a list that only ffmpeg's own formats read, past the checks of addresses.
+func TestListsOfOtherKindsAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	path := make2s(t, "clip.mp4", append(x264, "-movflags", "+faststart")...)
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(path), "list"), []byte("ffconcat version 1.0\nfile clip.mp4\n"), 0o600))
+	var asked atomic.Int64
+	s := web(t, filepath.Dir(path), &asked)
+	frames, _, err := play(t, strings.Replace(s.URL, "http://", "http://admin:p@ss@", 1)+"/list", 0, nil)
+	require.ErrorContains(t, err, "look at the video")
+	require.Empty(t, frames)
+}
+
 // A server with a self-signed certificate.
 func TestHTTPS(t *testing.T) {
 	t.Parallel()
