@@ -8,6 +8,7 @@ import (
 
 	"touchline/agent/look"
 	"touchline/agent/speech"
+	"touchline/internal/redact"
 	"touchline/media/window"
 )
 
@@ -122,7 +123,7 @@ func (s *Session) measure(r look.Record, said speech.Result) look.Record {
 	timed(&r, said)
 	r.Text = strings.TrimSpace(said.Text)
 	if said.Failure != nil && r.Reason == "" && r.Announced == "" {
-		r.Reason = said.Failure.Error()
+		r.Reason = redact.Addresses(said.Failure.Error())
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -603,7 +603,7 @@ func TestEngineFaults(t *testing.T) {
 		r := newRig(t, func(n int, _ inference.Prompt) agenttest.Answer {
 			switch n {
 			case 0, 1:
-				return agenttest.Answer{Latency: time.Second, Err: errors.New("status 500")}
+				return agenttest.Answer{Latency: time.Second, Err: errors.New("http://10.0.0.5:8000/v1: status 500")}
 			case 2:
 				return agenttest.Answer{Latency: time.Second, Text: "Half a sentence", Speech: time.Second, Err: errors.New("connection closed")}
 			}
@@ -613,7 +613,7 @@ func TestEngineFaults(t *testing.T) {
 		r.stop()
 		rec := r.reader.Records()
 		require.Equal(t, look.OutcomeFailed, rec[0].Outcome)
-		require.Equal(t, "status 500", rec[1].Reason)
+		require.Equal(t, "the server: status 500", rec[1].Reason, "viewers read it")
 		require.Equal(t, look.OutcomeSpoken, rec[2].Outcome, "what had come is kept")
 		require.Equal(t, "connection closed", rec[2].Reason)
 		require.Equal(t, "All is well again.", rec[3].Text)

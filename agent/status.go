@@ -9,6 +9,7 @@ import (
 	"touchline/agent/look"
 	"touchline/agent/settings"
 	"touchline/inference"
+	"touchline/internal/redact"
 )
 
 // initializingFor bounds the state "initializing": front ends give up on an
@@ -106,12 +107,12 @@ func (s *Session) statusLocked(state command.State, now time.Time) Status {
 	case s.speech.Speaking():
 		st.State, st.Activity = StateSpeaking, ActivitySpeaking
 	case model.Phase == inference.PhaseLoading || model.Phase == inference.PhaseWarming:
-		st.Activity, st.Detail = ActivityLoading, model.Detail
+		st.Activity, st.Detail = ActivityLoading, redact.Addresses(model.Detail)
 		if !s.started.IsZero() && now.Sub(s.started) < initializingFor {
 			st.State = StateInitializing
 		}
 	case model.Phase == inference.PhaseFailed:
-		st.Activity, st.Detail = ActivityFailed, model.Detail
+		st.Activity, st.Detail = ActivityFailed, redact.Addresses(model.Detail)
 	case !source.Any:
 		st.Activity, st.Detail = ActivityWaiting, s.awayOr("waiting for a camera")
 	case !source.Fresh(now):

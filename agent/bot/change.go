@@ -16,6 +16,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/minicpmo"
 	"touchline/inference/remote"
+	"touchline/internal/redact"
 	"touchline/internal/wake"
 )
 
@@ -192,7 +193,7 @@ func (c *engineSwitcher) settle(ctx context.Context, choice agent.EngineChoice, 
 		c.change = nil
 	}
 	if err != nil {
-		c.problem = fmt.Sprintf("the change to %s failed, %s goes on: %v", choice, good, err)
+		c.problem = fmt.Sprintf("the change to %s failed, %s goes on: %s", choice, good, redact.Addresses(err.Error()))
 	}
 	c.mu.Unlock()
 	c.bot.save()
@@ -276,7 +277,7 @@ func (c *engineSwitcher) load(ctx context.Context, e *sharedEngine, pauses bool)
 			c.engines.start(e, true)
 			return nil
 		}
-		if !c.report(&agent.EngineChange{EngineChoice: e.choice, Percent: st.Percent, Detail: st.Detail, Pauses: pauses}) {
+		if !c.report(&agent.EngineChange{EngineChoice: e.choice, Percent: st.Percent, Detail: redact.Addresses(st.Detail), Pauses: pauses}) {
 			return errSuperseded
 		}
 		select {

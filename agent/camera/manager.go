@@ -443,11 +443,12 @@ func checkName(name string) error {
 	return nil
 }
 
-// shorten returns a name for an address: its host and path.
+// shorten returns a name for an address: its host, or its file. A path may have a password or a stream key in it, and everyone in the room
+// reads the name.
 func shorten(a source.Address) string {
 	name := a.String()
 	if a.URL != nil {
-		name = a.URL.Host + a.URL.Path
+		name = a.URL.Host
 	}
 	if r := []rune(name); len(r) > maxName {
 		return string(r[:maxName-1]) + "…"

@@ -120,6 +120,7 @@ func TestManagerJudgesWhatIsDialled(t *testing.T) {
 	require.Contains(t, got.Reason, "169.254.169.254 is link-local")
 	require.NotEmpty(t, asked)
 	require.NotContains(t, got.Address+got.Name+got.Reason, "hunter2")
+	require.Equal(t, strings.TrimPrefix(web.URL, "http://"), got.Name, "no path, which may be a stream key")
 }
 
 func TestManagerAddsChangesAndRemoves(t *testing.T) {

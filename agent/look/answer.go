@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"touchline/inference"
+	"touchline/internal/redact"
 	"touchline/media"
 )
 
@@ -172,7 +173,7 @@ func (c *Cycle) nothingSaidLocked(cause error, now time.Time) {
 		r.Outcome, r.Reason, r.Text = OutcomeDropped, cause.Error(), strings.TrimSpace(c.text)
 		return
 	case cause != nil:
-		r.Outcome, r.Reason = OutcomeFailed, cause.Error()
+		r.Outcome, r.Reason = OutcomeFailed, redact.Addresses(cause.Error())
 		l.quiet = r.Reason
 		l.retry.fail(now)
 		l.log.Warn().Err(cause).Uint64("cycle", c.Number).Time("retry_at", l.retry.at).Msg("cycle failed")

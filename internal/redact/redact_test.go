@@ -19,6 +19,17 @@ func TestText(t *testing.T) {
 	require.Equal(t, "eyJ is no token, and a.b.c neither", redact.Text("eyJ is no token, and a.b.c neither"))
 }
 
+func TestAddresses(t *testing.T) {
+	for text, want := range map[string]string{
+		"http://10.0.0.5:8000/v1: refused":                 "the server: refused",
+		"dial wss://user:pass@a.example/x?key=y.":          "dial the server.",
+		`Post "https://a.example/v1/chat": EOF, (http://b)`: `Post "the server": EOF, (the server)`,
+		"no address: http is none":                         "no address: http is none",
+	} {
+		require.Equal(t, want, redact.Addresses(text))
+	}
+}
+
 func TestError(t *testing.T) {
 	require.NoError(t, redact.Error(nil))
 	plain := errors.New("plain")
