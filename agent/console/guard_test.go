@@ -3,10 +3,12 @@ package console_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -240,7 +242,7 @@ func TestEveryRight(t *testing.T) {
 		r := open(t, o, console.Unlimited)
 		if !single {
 			addRoom(t, o.Rooms, "final")
-			addRoom(t, o.Rooms, "other")
+			addRoom(t, o.Rooms, "secret-board")
 		}
 		doors := []string{"GET /", "GET /rooms/{room}", "POST /api/login", "GET /healthz", "GET /readyz"}
 		tried := 0
@@ -268,6 +270,7 @@ func TestEveryRight(t *testing.T) {
 					right = access.AllInRoom
 				}
 				a := r.glance(method, path, granted(t, keys, right, "final"))
+				require.NotContains(t, string(a.body)+fmt.Sprint(a.header), "secret-board", "%s: a link for one room names no other", route)
 				if right.Allow(needed) {
 					require.NotContains(t, []int{http.StatusUnauthorized, http.StatusForbidden}, a.status, "%s with %s", route, right)
 				} else {
@@ -285,6 +288,32 @@ func TestEveryRight(t *testing.T) {
 			}
 		}
 		require.Greater(t, tried, 250)
+	}
+}
+
+// TestOtherRoomsAreNotFound: a link, or no token at all, gets the same answer for a room that exists as for one that does not.
+func TestOtherRoomsAreNotFound(t *testing.T) {
+	t.Parallel()
+	keys := access.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more"}
+	rooms := console.NewRooms(0, zerolog.Nop())
+	r := open(t, console.Options{Keys: keys, Rooms: rooms, SignalURL: "ws://127.0.0.1:1", Config: console.Config{Listen: "0.0.0.0:0"}}, console.Unlimited)
+	addRoom(t, rooms, "final")
+	addRoom(t, rooms, "secret-board")
+	request := regexp.MustCompile(`"request_id":"[^"]*"`)
+	for _, route := range console.Routes(r.Server) {
+		method, path, _ := strings.Cut(route, " ")
+		if !strings.Contains(path, "{room}") {
+			continue
+		}
+		for _, token := range []string{"", granted(t, keys, access.AllInRoom, "final")} {
+			var answers []string
+			for _, room := range []string{"secret-board", "secret-cellar"} {
+				a := r.glance(method, strings.NewReplacer("{room}", room, "{id}", "1", "{name}", "x").Replace(path), token)
+				body := request.ReplaceAllString(strings.ReplaceAll(string(a.body), room, "ROOM"), "")
+				answers = append(answers, fmt.Sprint(a.status, " ", body))
+			}
+			require.Equal(t, answers[1], answers[0], route)
+		}
 	}
 }
 
