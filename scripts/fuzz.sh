@@ -51,7 +51,7 @@ mark() { echo "$done/$(echo "$1-$2" | tr ./ __)"; }
 # fuzz runs a target and writes its line. Until Go 1.27 the end of the time may pass for a failure (go.dev/issue/75804); a true
 # one fails again, on the input that Go has kept in testdata.
 fuzz() {
-	log=bin/fuzz/$2.log
+	log=bin/fuzz/$(basename "$(mark "$1" "$2")").log
 	result=passed
 	t=$(time_of "$1")
 	if ! go test -vet=off -run '^$' -fuzz "^$2\$" -fuzztime "${t}s" -fuzzminimizetime 10x "$1" >"$log" 2>&1; then
