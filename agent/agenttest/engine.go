@@ -31,11 +31,12 @@ type Answer struct {
 
 // Engine is an inference.Model with scripted answers.
 type Engine struct {
-	Answer func(n int, p inference.Prompt) Answer
-	Phase  func() inference.Status // nil: ready
-	Can    *inference.Capabilities // nil: it reads instructions
-	Mute   bool                    // Speak yields no sound
-	Called string                  // its name; "scripted" when empty
+	Answer  func(n int, p inference.Prompt) Answer
+	Phase   func() inference.Status // nil: ready
+	Can     *inference.Capabilities // nil: it reads instructions
+	Mute    bool                    // Speak yields no sound
+	Called  string                  // its name; "scripted" when empty
+	Forgets bool                    // Prompts stays empty, for long runs
 
 	mu      sync.Mutex
 	asked   int
@@ -190,7 +191,9 @@ func (s engineSession) Generate(ctx context.Context, p inference.Prompt) iter.Se
 		s.e.mu.Lock()
 		n := s.e.asked
 		s.e.asked++
-		s.e.Prompts = append(s.e.Prompts, Asked{time.Now(), p})
+		if !s.e.Forgets {
+			s.e.Prompts = append(s.e.Prompts, Asked{time.Now(), p})
+		}
 		s.e.mu.Unlock()
 		a := s.e.Answer(n, p)
 		if p.Trace != nil {
