@@ -2,6 +2,8 @@ package file_test
 
 import (
 	"bytes"
+	"io"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,6 +12,7 @@ import (
 	"github.com/bluenviron/mediacommon/v2/pkg/formats/mpegts/codecs"
 	"github.com/stretchr/testify/require"
 
+	"touchline/internal/ticks"
 	"touchline/media"
 	"touchline/media/source"
 	"touchline/media/source/file"
@@ -54,4 +57,74 @@ func TestSoundAfterDays(t *testing.T) {
 			require.WithinDuration(t, arrival, sound, 20*time.Millisecond, "after %v", at)
 		}
 	})
+}
+
+// TestWrapOfPTS plays twenty minutes of a transport stream with sound around the wrap of its clock: each picture and each packet comes in
+// its moment.
+func TestWrapOfPTS(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const length, fps, wraps = 20 * time.Minute, 25, 10 * time.Minute
+		in, out := io.Pipe()
+		go func() {
+			_ = out.CloseWithError(writeTS(out, 1<<33-ticks.Count(wraps, media.VideoClockRate), length, fps))
+		}()
+		var pictures, sounds int
+		var began time.Time
+		var heap [2]uint64
+		var worst time.Duration
+		p := file.NewPacer(time.Now, source.Sink{
+			Frame: func(f media.EncodedFrame) {
+				if pictures == 0 {
+					began = time.Now()
+				}
+				at := ticks.Duration(int64(pictures), fps)
+				worst = max(worst, (f.PTS - at).Abs(), (time.Since(began) - at).Abs(), time.Since(f.Arrival.Add(-80*time.Millisecond)).Abs())
+				if f.Epoch != 0 {
+					t.Errorf("epoch %d at picture %d", f.Epoch, pictures)
+				}
+				pictures++
+				if pictures == fps*60 || pictures == fps*60*19 {
+					runtime.GC()
+					var m runtime.MemStats
+					runtime.ReadMemStats(&m)
+					heap[pictures/(fps*60*19)] = m.HeapAlloc
+				}
+			},
+			Opus: func(o source.Opus) {
+				sounds++
+				worst = max(worst, time.Since(o.Arrival).Abs()-preSkip)
+			},
+		})
+		require.ErrorIs(t, p.PlayTS(t.Context(), in, media.H264), io.EOF)
+		require.Equal(t, int(length.Seconds())*fps, pictures)
+		require.InDelta(t, length/(100*time.Millisecond), sounds, 10)
+		require.LessOrEqual(t, worst, time.Millisecond)
+		require.LessOrEqual(t, heap[1], heap[0]+1e6)
+	})
+}
+
+// preSkip is the delay of an Opus encoder.
+const preSkip = 312 * time.Second / 48000
+
+// writeTS writes a transport stream of pictures and sound, with a time of its clock for the first picture.
+func writeTS(out io.Writer, first int64, length time.Duration, fps int64) error {
+	video, audio := &mpegts.Track{PID: 256, Codec: &codecs.H264{}}, &mpegts.Track{PID: 257, Codec: &codecs.Opus{ChannelCount: 1}}
+	w := &mpegts.Writer{W: out, Tracks: []*mpegts.Track{video, audio}}
+	if err := w.Initialize(); err != nil {
+		return err
+	}
+	idr := [][]byte{{0x67, 0x42, 0xc0, 0x1f, 0xda, 0x02, 0x80, 0xf6, 0x84}, {0x68, 0xce, 0x3c, 0x80}, {0x65, 0x88, 0x84, 1}}
+	const wrap, reorder, packet = 1<<33 - 1, 7200, media.VideoClockRate / 10
+	sound := int64(reorder)
+	for i := range ticks.Count(length, fps) {
+		dts := i * media.VideoClockRate / fps
+		err := w.WriteH264(video, (first+dts+reorder)&wrap, (first+dts)&wrap, idr)
+		for ; err == nil && sound <= dts; sound += packet {
+			err = w.WriteOpus(audio, (first+sound)&wrap, [][]byte{{0xf8, 0xff, 0xfe}})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -3,6 +3,7 @@ package file
 import (
 	"bytes"
 	"context"
+	"io"
 	"net/url"
 	"time"
 
@@ -93,4 +94,10 @@ func (p Pacer) Behind() time.Duration { return p.p.behind() }
 // Sound emits a packet of sound.
 func (p Pacer) Sound(ctx context.Context, pts time.Duration, packet []byte) error {
 	return p.p.sound(ctx, pts, [][]byte{packet})
+}
+
+// PlayTS plays a transport stream until it ends.
+func (p Pacer) PlayTS(ctx context.Context, r io.Reader, codec media.Codec) error {
+	return readTS(r, stream{codec: codec}, func(u unit) error { return p.p.emit(ctx, u) },
+		func(pts time.Duration, packets [][]byte) error { return p.p.sound(ctx, pts, packets) })
 }
