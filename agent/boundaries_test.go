@@ -203,7 +203,7 @@ func newWeekRoom(t *testing.T, w *wire, rule alert.Rule, change func(*agent.Opti
 		o.Input, o.Video, o.Texts, o.Alerts = w, w.pictures, []agent.TextOutput{room.book}, set
 		o.Commit = func(a alert.Alert, _ *window.Frame) { room.book.commit(a) }
 		o.OpenSensor = func(looked func(bool)) (inference.Sensor, error) { return &detector{looked: looked}, nil }
-		scripted(o).Forgets = true
+		scripted(o).Forgets, o.Audio.(*agenttest.Voice).Forgets = true, true
 		if change != nil {
 			change(o)
 		}

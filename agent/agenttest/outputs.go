@@ -53,6 +53,8 @@ type Voice struct {
 	wake  wake.Signal
 	Heard []Heard
 	Gain  float64 // dB
+	// Forgets: Heard stays empty, for long runs.
+	Forgets bool
 }
 
 // Heard is one utterance as it sounded.
@@ -211,7 +213,9 @@ func (v *Voice) play(ctx context.Context, s *sound) {
 			continue
 		}
 		v.mu.Lock()
-		v.Heard = append(v.Heard, Heard{onset, end, cut, pauses})
+		if !v.Forgets {
+			v.Heard = append(v.Heard, Heard{onset, end, cut, pauses})
+		}
 		v.mu.Unlock()
 		s.ev.Ended(end, cut)
 		return
@@ -243,6 +247,13 @@ func (l *Log) Record(r look.Record) {
 func (l *Log) State(s agent.Status) {
 	l.mu.Lock()
 	l.states = append(l.states, s)
+	l.mu.Unlock()
+}
+
+// Forget drops what was kept so far.
+func (l *Log) Forget() {
+	l.mu.Lock()
+	l.records, l.states = nil, nil
 	l.mu.Unlock()
 }
 
