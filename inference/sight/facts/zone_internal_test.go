@@ -94,8 +94,11 @@ func TestPassages(t *testing.T) {
 			[]string{`cross line: person 1 right "gate"`},
 		},
 		{
-			"the same and back",
-			[]place{{0, 0.4, 0.8}, {4, 0.48, 0.8}, {4.4, -1, 0}, {6.4, -1, 0}, {6.8, 0.55, 0.8}, {8, 0.55, 0.8}, {9.2, 0.42, 0.8}, {11, 0.42, 0.8}},
+			"lost before the way back",
+			[]place{
+				{0, 0.42, 0.8}, {3.2, 0.42, 0.8}, {4, 0.56, 0.8}, {4.8, 0.56, 0.8}, {5.2, -1, 0}, {7.3, -1, 0}, {7.6, 0.56, 0.8}, {8.4, 0.56, 0.8},
+				{8.8, 0.45, 0.8}, {11, 0.45, 0.8},
+			},
 			[]string{`cross line: person 1 right "gate"`, `cross line: person 1 left "gate"`},
 		},
 	}
