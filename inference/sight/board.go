@@ -276,9 +276,8 @@ func (b *board) hear(l *boardLine, now time.Duration, r reading) (facts.TextChan
 	if text == "" || text == l.text || l.same < l.need {
 		return facts.TextChange{}, false
 	}
-	c := facts.TextChange{PTS: now, Old: l.text, New: text, Score: goal}
 	l.text = text
-	return c, true
+	return facts.TextChange{Text: text, Score: goal}, true
 }
 
 // scoreOf returns the two numbers of a score.

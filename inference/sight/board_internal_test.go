@@ -93,7 +93,7 @@ func TestBoard(t *testing.T) {
 	b := newTestBoard(t)
 	n, c := b.reads("ARS 0-0 CHE")
 	require.Equal(t, 4, n) // the third find, and one more reading
-	require.Equal(t, facts.TextChange{PTS: 1200 * time.Millisecond, New: "ARS 0-0 CHE"}, c)
+	require.Equal(t, facts.TextChange{Text: "ARS 0-0 CHE"}, c)
 	require.Equal(t, []string{"ARS 0-0 CHE"}, b.Texts())
 	reads := b.s.reads
 	for range 10 {
@@ -105,7 +105,6 @@ func TestBoard(t *testing.T) {
 	n, c = b.reads("ARS 1-0 CHE")
 	require.Equal(t, 2, n)
 	require.True(t, c.Score)
-	require.Equal(t, "ARS 0-0 CHE", c.Old)
 	n, c = b.reads("ARS 0-0 CHE") // a correction, told as a text, or a mistake
 	require.Equal(t, 4, n)
 	require.False(t, c.Score)
@@ -175,7 +174,7 @@ func TestBoardClock(t *testing.T) {
 	require.Equal(t, reads+5, b.s.reads)
 	n, c := b.reads("ARS 1-0 CHE 63:25") // at once, as the other half changes
 	require.Equal(t, 2, n)
-	require.Equal(t, "ARS 1-0 CHE", c.New)
+	require.Equal(t, "ARS 1-0 CHE", c.Text)
 	b = newTestBoard(t)
 	n, _ = b.reads("20:15:07")
 	require.Zero(t, n)

@@ -299,7 +299,7 @@ func TestTalkativeness(t *testing.T) {
 			s.watcher.Reset()
 			l := facts.Look{PTS: time.Second, Texts: []string{"ONE", "TWO", "THREE", "FOUR"}}
 			for _, text := range l.Texts {
-				l.Lines = append(l.Lines, facts.TextChange{PTS: l.PTS, New: text})
+				l.Lines = append(l.Lines, facts.TextChange{Text: text})
 			}
 			s.watcher.Push(l)
 			s.mu.Unlock()

@@ -94,11 +94,11 @@ func TestRulesOfText(t *testing.T) {
 	require.False(t, ok)
 	_, ok = w.Holds("the text reads 0-0")
 	require.True(t, ok)
-	scored := TextChange{PTS: 3 * time.Second, Old: "ARS 0–0 CHE", New: "ARS 1–0 CHE", Score: true}
+	scored := TextChange{Text: "ARS 1–0 CHE", Score: true}
 	push(3200, Look{Texts: []string{"ARS 1–0 CHE"}, Lines: []TextChange{scored}})
 	f, ok := w.Holds("the score changes")
 	require.True(t, ok)
-	require.Equal(t, 3*time.Second, f.PTS)
+	require.Equal(t, 3200*time.Millisecond, f.PTS)
 	require.Contains(t, f.Reason, "ARS 1–0 CHE")
 	_, ok = w.Holds("nobody for 3 s")
 	require.True(t, ok)

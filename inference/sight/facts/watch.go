@@ -250,7 +250,7 @@ func (w *watch) tellNumber() {
 func (w *watch) board(l Look) {
 	w.texts, w.clock = l.Texts, l.Clock
 	for _, c := range l.Lines {
-		f := fact{kind: boardFact, at: c.PTS, rank: 1, text: c.New}
+		f := fact{kind: boardFact, at: w.now, rank: 1, text: c.Text}
 		if c.Score {
 			f.kind, f.rank = scoreFact, 0
 		}

@@ -36,12 +36,10 @@ type Look struct {
 	Clock string
 }
 
-// TextChange is a line whose reading was confirmed for the first time, or changed. Clocks are left out of its texts.
+// TextChange is a line whose reading was confirmed for the first time, or changed.
 type TextChange struct {
-	PTS      time.Duration
-	Old, New string
-	// Score is set if both texts have a score and it rose by one to three.
-	Score bool
+	Text  string // without clocks
+	Score bool   // it has a score that rose by one to three
 }
 
 // Watcher follows what looks show, and tells what happened. Not safe for concurrent use.
