@@ -77,9 +77,12 @@ func TestAlertsOnThePage(t *testing.T) {
 	require.NoError(t, b.Until(soon, `fetch('/api/alerts').then((r) => r.json()).then((x) => x.alerts.every((a) => !a.acked_by))`))
 	require.NoError(t, b.Until(soon, `document.getElementById('rule-r1') !== null`))
 
-	// A rule is changed in place, and removed from the room.
-	enter("rule-r1", "somebody comes through the gate", "change")
-	require.NoError(t, b.Until(soon, `fetch('/api/rules').then((r) => r.json()).then((x) => x.rules.length === 1 && x.rules[0].when === 'somebody comes through the gate' && x.rules[0].level === 'critical')`))
+	// A rule is changed in place, is seen in full, and is removed from the room.
+	const long = "somebody comes through the gate with a parcel and leaves without it"
+	enter("rule-r1", long, "change")
+	require.NoError(t, b.Until(soon, `fetch('/api/rules').then((r) => r.json()).then((x) => x.rules.length === 1 && x.rules[0].when === '`+long+`' && x.rules[0].level === 'critical')`))
+	require.NoError(t, b.Until(soon, `(() => { const e = document.getElementById('rule-r1'); return e.value === '`+long+`' && e.scrollHeight <= e.clientHeight; })()`))
+	shoot(t, b, "rule-long")
 	require.NoError(t, b.Click("#rule-remove-r1"))
 	require.NoError(t, b.Until(soon, `!document.querySelector('.cams li') && fetch('/api/rules').then((r) => r.json()).then((x) => x.rules.length === 0)`))
 
