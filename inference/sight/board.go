@@ -52,8 +52,7 @@ type board struct {
 	soon     int // searches that are due at once
 	scaler   scaler
 
-	clock   string
-	clockAt time.Duration
+	clock   string // the running time that a line shows, such as "63:21" or "20:15:07"; "" if none does
 	clockOn *boardLine
 }
 
@@ -74,9 +73,6 @@ type boardLine struct {
 // newBoard returns the board of a view.
 func newBoard() *board { return &board{soon: findSoon} }
 
-// Reset forgets all lines, after a cut.
-func (b *board) Reset() { b.lines, b.soon, b.clock, b.clockOn = nil, findSoon, "", nil }
-
 // Texts returns what the lines read, without clocks, from the top to the bottom.
 func (b *board) Texts() []string {
 	lines := slices.Clone(b.lines)
@@ -89,9 +85,6 @@ func (b *board) Texts() []string {
 	}
 	return texts
 }
-
-// Clock returns the running time that a line shows, such as "63:21" or "20:15:07", and the time of that reading; "" if none does.
-func (b *board) Clock() (string, time.Duration) { return b.clock, b.clockAt }
 
 // Look takes a picture and returns the changes that it confirms.
 func (b *board) Look(f inference.Frame, t textReader) ([]facts.TextChange, error) {
@@ -115,7 +108,7 @@ func (b *board) Look(f inference.Frame, t textReader) ([]facts.TextChange, error
 	}
 	var changes []facts.TextChange
 	for i, l := range stale {
-		if c, ok := b.hear(l, f.PTS, readings[i]); ok {
+		if c, ok := b.hear(l, readings[i]); ok {
 			changes = append(changes, c)
 		}
 	}
@@ -242,7 +235,7 @@ var (
 
 // hear takes a reading of a line. A text counts when two in a row agree; clocks do not count as a part of it. A score that is lost, or
 // does not rise by one to three, may be misread and needs twice as many.
-func (b *board) hear(l *boardLine, now time.Duration, r reading) (facts.TextChange, bool) {
+func (b *board) hear(l *boardLine, r reading) (facts.TextChange, bool) {
 	l.failed++
 	if !r.sure || r.text == "" {
 		l.same = 0
@@ -250,7 +243,7 @@ func (b *board) hear(l *boardLine, now time.Duration, r reading) (facts.TextChan
 	}
 	text := r.text
 	if at := clockText.FindStringSubmatchIndex(text); at != nil {
-		b.clock, b.clockAt, b.clockOn = text[at[2]:at[3]], now, l
+		b.clock, b.clockOn = text[at[2]:at[3]], l
 		text = strings.TrimSpace(text[:at[2]] + text[at[3]:])
 	} else if b.clockOn == l {
 		b.clock, b.clockOn = "", nil

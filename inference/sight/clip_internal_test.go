@@ -74,15 +74,15 @@ func TestBoardOnClip(t *testing.T) {
 				t.Logf("%d pixels, %v: %q, score %v", width, f.PTS, c.Text, c.Score)
 				told, at = append(told, c.Text), append(at, f.PTS)
 			}
-			if clock, read := b.Clock(); clock != "" && read == f.PTS {
+			if b.clock != "" {
 				clocks++
 				var m, s int
-				if n, err := time.Parse("04:05", clock); err == nil {
+				if n, err := time.Parse("04:05", b.clock); err == nil {
 					m, s = n.Minute(), n.Second()
 				}
 				if d := 60*m + s - 180 - int(f.PTS/time.Second); d < -2 || d > 2 {
 					wrongClocks++
-					t.Logf("%v: clock %s", f.PTS, clock)
+					t.Logf("%v: clock %s", f.PTS, b.clock)
 				}
 			}
 		})

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync/atomic"
-	"time"
 
 	"touchline/inference"
 	"touchline/inference/sight/facts"
@@ -95,9 +94,6 @@ func Capabilities() inference.Capabilities {
 
 // Close releases the networks.
 func (m *Model) Close() error { return m.nets.close() }
-
-// every is the interval of the looks of a room.
-func (c Config) every() time.Duration { return time.Duration(float64(time.Second) / c.FPS) }
 
 // errNoFrames is returned by Generate for a prompt without frames.
 var errNoFrames = errors.New("look at the scene: the prompt has no frame")

@@ -42,10 +42,10 @@ type session struct {
 
 func newSession(m *Model, random *rand.Rand) *session {
 	s := &session{
-		model: m, camera: scene.NewAnalyzer(), watcher: facts.NewWatcher(random), board: newBoard(),
+		model: m, camera: scene.NewAnalyzer(), watcher: facts.NewWatcher(random),
 		measured: never, cutAt: never, panAt: never, looked: never, forgot: never,
 	}
-	s.pump = newPump(m.slots, m.cfg.every(), s.look)
+	s.pump = newPump(m.slots, time.Duration(float64(time.Second)/m.cfg.FPS), s.look)
 	return s
 }
 
@@ -95,8 +95,7 @@ func (s *session) look(f inference.Frame, e effort) error {
 	s.mu.Unlock()
 	nets := &s.model.nets
 	if fresh { // a mask may have the colour of what was below
-		s.board.Reset()
-		s.seen = [3]partSeen{}
+		s.board, s.seen = newBoard(), [3]partSeen{}
 	}
 	var err error
 	if l.Boxes, err = nets.detect(f, s.model.cfg.Parts && e < wholeOnly, &s.seen); err != nil {
@@ -107,8 +106,7 @@ func (s *session) look(f inference.Frame, e effort) error {
 			return err
 		}
 	}
-	l.Texts = s.board.Texts()
-	l.Clock, _ = s.board.Clock()
+	l.Texts, l.Clock = s.board.Texts(), s.board.clock
 	s.push(l)
 	return nil
 }

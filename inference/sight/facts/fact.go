@@ -457,11 +457,8 @@ func (c *counter) during(now, last time.Duration) (numbers []int) {
 }
 
 // holds returns the number if it has not changed for long enough; above exactMost the least of the time, which is then a lower bound.
-func (c *counter) holds() (n int, ok bool) {
-	if len(c.last) == 0 {
-		return 0, false
-	}
-	numbers := c.during(c.last[len(c.last)-1].at, numberHolds*8/10)
+func (c *counter) holds(now time.Duration) (n int, ok bool) {
+	numbers := c.during(now, numberHolds*8/10)
 	if numbers == nil {
 		return 0, false
 	}

@@ -178,7 +178,7 @@ func numberScore(t *testing.T, name string, r recording, list []listed) float64 
 	counts := slices.DeleteFunc(slices.Clone(list), func(l listed) bool { return l.what != "count" })
 	r.play(w, func(now time.Duration) {
 		for ; i < len(counts) && now >= counts[i].at; i++ {
-			n, ok := w.counter(person).holds()
+			n, ok := w.counter(person).holds(w.now)
 			if !ok {
 				continue // it is not told
 			}

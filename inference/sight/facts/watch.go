@@ -229,7 +229,7 @@ func (w *watch) tellView() {
 
 // tellNumber tells a number of people that holds and that no arrival or departure has told.
 func (w *watch) tellNumber() {
-	n, ok := w.counter(person).holds()
+	n, ok := w.counter(person).holds(w.now)
 	was := w.number
 	least := 1
 	switch {

@@ -297,7 +297,7 @@ func (w *Watcher) holding(f *fact) (about []*track, ok bool) {
 	case standFact, crossFact, togetherFact:
 		return alive, len(alive) == len(f.tracks)
 	case numberFact:
-		n, ok := w.counter(person).holds()
+		n, ok := w.counter(person).holds(w.now)
 		return nil, ok && n == f.n
 	case boardFact, scoreFact:
 		return nil, slices.Contains(w.texts, f.text)
