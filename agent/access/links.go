@@ -165,6 +165,9 @@ func (l *Links) Revoke(room, id string, operator bool, now time.Time) error {
 
 // revoke revokes links, and ends what they opened.
 func (l *Links) revoke(list []Link, now time.Time) (err error) {
+	if l == nil {
+		return nil
+	}
 	var over []func(error)
 	l.mu.Lock()
 	for _, link := range list {
