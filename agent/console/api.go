@@ -224,7 +224,9 @@ func (s *Server) postToken(h *roomEntry, _ http.ResponseWriter, r *http.Request,
 }
 
 // overTLS reports whether a client reaches this console over TLS. Behind a proxy that terminates TLS, the page's origin shows it.
-func overTLS(r *http.Request) bool { return r.TLS != nil || strings.HasPrefix(r.Header.Get("Origin"), "https://") }
+func overTLS(r *http.Request) bool {
+	return r.TLS != nil || strings.HasPrefix(r.Header.Get("Origin"), "https://")
+}
 
 // socketOrigin is the WebSocket origin of the request's host.
 func socketOrigin(r *http.Request) string {

@@ -255,7 +255,7 @@ func (c *Connection) live(ctx context.Context) (in bool, err error) {
 		enter = c.join
 	}
 	if err := enter(ctx, ses, token); err != nil {
-		return false, err
+		return false, c.orReplaced(ctx, ses, err)
 	}
 	ses.in.Store(true)
 	// The library keeps its sockets open until Disconnect.
@@ -274,7 +274,15 @@ func (c *Connection) live(ctx context.Context) (in bool, err error) {
 	if _, crash := rescue.Of(err); crash && c.OnCrash != nil {
 		c.OnCrash(err)
 	}
-	return true, err
+	return true, c.orReplaced(ctx, ses, err)
+}
+
+// orReplaced returns the reason for the end of a session, or ErrReplaced, with which there is no other one.
+func (c *Connection) orReplaced(ctx context.Context, ses *Session, err error) error {
+	if _, crash := rescue.Of(err); err != nil && !crash && c.mustLeave(ctx, ses) {
+		return ErrReplaced
+	}
+	return err
 }
 
 // replaced reports whether another participant has taken our place while this process stood still. sure is false if the server did not
@@ -282,11 +290,12 @@ func (c *Connection) live(ctx context.Context) (in bool, err error) {
 func (c *Connection) replaced(ctx context.Context, ses *Session) (replaced, sure bool) {
 	ses.checking.Lock()
 	defer ses.checking.Unlock()
-	if time.Since(ses.checked) > stoodStill && c.Replaced != nil && ses.in.Load() {
+	sid := ses.Room.LocalParticipant.SID()
+	if time.Since(ses.checked) > stoodStill && c.Replaced != nil && (sid != "" || ses.in.Load()) {
 		ses.questions = maxQuestions
 	}
 	if ses.questions > 0 {
-		replaced, err := c.Replaced(ctx, ses.Room.LocalParticipant.SID())
+		replaced, err := c.Replaced(ctx, sid)
 		ses.questions--
 		if err == nil {
 			ses.replaced, ses.questions = replaced, 0
@@ -335,9 +344,6 @@ func (c *Connection) stay(ctx context.Context, ses *Session) error {
 		case err := <-c.crashed:
 			return err
 		case <-ses.gone:
-			if c.mustLeave(ctx, ses) {
-				return ErrReplaced
-			}
 			return &goneError{ses.Room.DisconnectReason()}
 		case <-ses.Wake:
 		case <-tick.C:

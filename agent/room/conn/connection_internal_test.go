@@ -195,10 +195,21 @@ func TestReportsAreTrue(t *testing.T) {
 	}
 }
 
-// frozen is a participant whose process stands still for a while and whose connection is gone then.
+// frozen is a participant whose process stands still for a while, and whose connection is gone then or whose join fails.
 type frozen struct {
 	scripted
-	once sync.Once
+	once    sync.Once
+	joining bool
+}
+
+func (f *frozen) Joined(*Session) (err error) {
+	if f.joining {
+		f.once.Do(func() {
+			time.Sleep(2 * stoodStill)
+			err = errScripted
+		})
+	}
+	return err
 }
 
 func (f *frozen) Check(*Session, time.Time) error {
@@ -225,10 +236,9 @@ func TestWokenProcessAsksFirst(t *testing.T) {
 		{"not replaced, after errors", maxQuestions - 1, false, 2, nil},
 		{"the server never answers", 1 << 30, true, 2, nil},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
+		for _, joining := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
-				f, asked := &frozen{}, 0
+				f, asked := &frozen{joining: joining}, 0
 				c := New(Options{
 					Token: func() (string, error) { return "", nil }, Callbacks: f, Enter: f.enter, Log: zerolog.Nop(),
 					Replaced: func(context.Context, string) (bool, error) {
@@ -240,9 +250,9 @@ func TestWokenProcessAsksFirst(t *testing.T) {
 				})
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				require.ErrorIs(t, c.Run(ctx), tt.err)
-				require.Equal(t, tt.joins, c.Joins())
+				require.ErrorIs(t, c.Run(ctx), tt.err, tt.name)
+				require.Equal(t, tt.joins, c.Joins(), tt.name)
 			})
-		})
+		}
 	}
 }
