@@ -117,14 +117,15 @@ func TestRatesOfALink(t *testing.T) {
 	} {
 		link := as(granted(t, crowdKeys, access.AllInRoom, "final", tt.kind), "198.51.100.1") // each row has its own
 		began, answered := time.Now(), map[int]int{}
-		for i := range 4 * tt.burst {
+		asked := min(4*tt.burst, 2000)
+		for i := range asked {
 			a := r.ask(tt.method, tt.path(i), tt.body, link...)
 			answered[a.status]++
 			if a.status == http.StatusTooManyRequests {
 				require.NotEmpty(t, a.header.Get("Retry-After"))
 			}
 		}
-		require.Equal(t, 4*tt.burst, answered[http.StatusOK]+answered[http.StatusTooManyRequests], "%s: %v", tt.kind, answered)
+		require.Equal(t, asked, answered[http.StatusOK]+answered[http.StatusTooManyRequests], "%s: %v", tt.kind, answered)
 		require.GreaterOrEqual(t, answered[http.StatusOK], tt.burst, tt.kind)
 		most := tt.burst + 1 + int(time.Since(began).Seconds()*float64(tt.rate))
 		require.LessOrEqual(t, answered[http.StatusOK], most, tt.kind)
