@@ -47,6 +47,8 @@ const (
 	keepAlive = 20
 	// lastTry bounds the delivery of queued messages at shutdown.
 	lastTry = time.Second
+	// maxTopics bounds the topics with a value: those of rules that come and go while the broker is away stay until it is back.
+	maxTopics = 100_000
 	// willLife is how long the broker keeps the status of an ended process, in seconds.
 	willLife = 24 * 60 * 60
 )
@@ -82,8 +84,8 @@ type Sender struct {
 	wake   wake.Signal
 	turn   chan struct{} // a semaphore for sending a value
 
-	sent, failed atomic.Uint64
-	connected    atomic.Bool
+	sent, failed, dropped atomic.Uint64
+	connected             atomic.Bool
 
 	mu         sync.Mutex
 	outputs    map[*Output]bool
@@ -202,6 +204,10 @@ func (s *Sender) set(topic string, payload []byte) {
 }
 
 func (s *Sender) putLocked(topic string, v *value) {
+	if s.values[topic] == nil && len(s.values) >= maxTopics {
+		s.dropped.Add(1)
+		return
+	}
 	v.waiting = true
 	s.values[topic] = v
 	s.queueLocked(topic)
@@ -406,6 +412,7 @@ func (s *Sender) Collector() prometheus.Collector {
 	return metrics.Bundle{
 		metrics.Counter("touchline_mqtt_sent_total", "Messages that the broker has accepted.", s.sent.Load),
 		metrics.Counter("touchline_mqtt_refused_total", "Messages that the broker has refused for good.", s.failed.Load),
+		metrics.Counter("touchline_mqtt_dropped_total", "Values of new topics beyond the limit of topics.", s.dropped.Load),
 		metrics.Gauge("touchline_mqtt_connected", "1 while the broker is connected.", func() float64 { return metrics.Flag(s.connected.Load()) }),
 	}
 }

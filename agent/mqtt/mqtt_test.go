@@ -341,7 +341,7 @@ func TestBrokerAway(t *testing.T) {
 		require.NoError(t, registry.Register(s.Collector()))
 		families, err := registry.Gather()
 		require.NoError(t, err)
-		require.Len(t, families, 3)
+		require.Len(t, families, 4)
 	})
 }
 
