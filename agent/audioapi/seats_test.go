@@ -277,17 +277,26 @@ func TestPlacesOfVoices(t *testing.T) {
 		}()
 		return out
 	}
+	answer := func(c <-chan answered) (a answered) {
+		t.Helper()
+		select {
+		case a = <-c:
+		case <-time.After(time.Minute):
+			require.Fail(t, "the text is being spoken")
+		}
+		return a
+	}
 	first := say(of("a link", "192.0.2.1"))
 	<-began
 	for range 10 {
-		require.Equal(t, http.StatusTooManyRequests, (<-say(of("a link", "192.0.2.1"))).status)
+		require.Equal(t, http.StatusTooManyRequests, answer(say(of("a link", "192.0.2.1"))).status)
 	}
 	say(of("another", "192.0.2.2"))
 	<-began
-	require.Equal(t, http.StatusTooManyRequests, (<-say(of("a third", "192.0.2.3"))).status)
+	require.Equal(t, http.StatusTooManyRequests, answer(say(of("a third", "192.0.2.3"))).status)
 	mine := say(of("", "192.0.2.1"))
 	<-began
-	require.Contains(t, (<-first).text, "the operator needed this place")
+	require.Contains(t, answer(first).text, "the operator needed this place")
 	once.Do(func() { close(own) })
-	require.Equal(t, http.StatusOK, (<-mine).status)
+	require.Equal(t, http.StatusOK, answer(mine).status)
 }
