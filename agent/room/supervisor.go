@@ -140,7 +140,7 @@ func New(opts Options) (*Supervisor, error) {
 	s.relay = publish.NewRelay(s.wakeUp, func() { s.conn.Guarded(s.Watcher().RequestKeyFrame)() }, s.ended, encryption, opts.Log)
 	s.hooks = slices.Clone(opts.Hooks)
 	s.conn = conn.New(conn.Options{
-		Log: opts.Log, URL: opts.URL, Token: token, Callbacks: s, OnOutage: opts.OnOutage, Loopback: loopback,
+		Log: opts.Log, URL: opts.URL, Token: token, Expires: s.may.Expires, Callbacks: s, OnOutage: opts.OnOutage, Loopback: loopback,
 		Replaced: opts.Replaced, Encryption: encryption,
 		First: opts.ReconnectDelay, Most: opts.MaxReconnectDelay, OnCrash: opts.OnCrash,
 	})

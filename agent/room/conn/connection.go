@@ -56,7 +56,7 @@ var (
 	ErrReplaced = errors.New("another participant joined with the same identity; give this bot an identity of its own")
 	// ErrRemoved ends a run: the participant was removed from the room.
 	ErrRemoved = errors.New("removed from the room by an administrator or by the server")
-	// ErrRefused ends a run: the server refused the token of the first join.
+	// ErrRefused ends a run: the server refused the token of the first join, or a ready token that has expired.
 	ErrRefused = errors.New("the LiveKit server refused the access token; check the API key, the secret, the room and this machine's clock")
 
 	errStuck        = errors.New("the reconnect timed out")
@@ -86,6 +86,8 @@ type Options struct {
 	// URL of the server, and the source of the tokens to join with.
 	URL   string
 	Token func() (string, error)
+	// Expires is the end of a ready token; zero for tokens that are made for each join.
+	Expires time.Time
 	// Attributes returns the attributes to join with. May be nil.
 	Attributes func() map[string]string
 	Callbacks  Callbacks
@@ -170,7 +172,11 @@ func (c *Connection) Run(ctx context.Context) error {
 			abandoned = time.Now()
 		}
 		delay := wait.Lost(stood, time.Now(), rand.Float64())
-		if errors.Is(err, ErrRefused) && !everIn || errors.Is(err, ErrReplaced) {
+		expired := !c.Expires.IsZero() && time.Now().After(c.Expires)
+		switch {
+		case errors.Is(err, ErrRefused) && expired:
+			return fmt.Errorf("the access token expired at %s; start again with a new one: %w", c.Expires.UTC().Format(time.RFC3339), err)
+		case errors.Is(err, ErrRefused) && !everIn, errors.Is(err, ErrReplaced):
 			return err
 		}
 		if gone, ok := errors.AsType[*goneError](err); ok {

@@ -79,3 +79,36 @@ func TestLocalPortIsNoStatus(t *testing.T) {
 		require.NoError(t, c.Run(ctx))
 	})
 }
+
+// TestExpiredToken: after a join, a ready token that has expired ends the run when the server refuses it; another one is tried again.
+func TestExpiredToken(t *testing.T) {
+	t.Parallel()
+	for _, expires := range []time.Duration{0, time.Minute, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+			defer cancel()
+			joins := 0
+			c := New(Options{
+				Log: zerolog.Nop(), Token: func() (string, error) { return "", nil },
+				Callbacks: &scripted{fails: map[string]bool{"joined": true}, cb: lksdk.NewRoomCallback()},
+				Enter: func(context.Context, *Session, string) error {
+					if joins++; joins > 1 {
+						return joinError("ws://10.0.0.2:7880", errors.New(unauthorized+"invalid token"))
+					}
+					return nil
+				},
+			})
+			if expires > 0 {
+				c.Expires = time.Now().Add(expires)
+			}
+			err := c.Run(ctx)
+			if expires == time.Minute {
+				require.ErrorIs(t, err, ErrRefused)
+				require.ErrorContains(t, err, "expired at 2000-01-01T00:01:00Z")
+				return
+			}
+			require.NoError(t, err)
+			require.Greater(t, joins, 10)
+		})
+	}
+}

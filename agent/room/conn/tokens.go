@@ -188,6 +188,8 @@ type ReadyToken struct {
 	OwnAttributes, Watch, Voice, Picture, Sound bool
 	// Agent allows sending text in the name of others.
 	Agent bool
+	// Expires is the end of the token; zero for never.
+	Expires time.Time
 	// Lost lists the missing rights and their effects in words.
 	Lost []string
 }
@@ -201,9 +203,10 @@ func ReadToken(token string) (ReadyToken, error) {
 	_, rest, _ := strings.Cut(token, ".")
 	payload, _, _ := strings.Cut(rest, ".")
 	var claims auth.ClaimGrants
+	var life struct{ Exp int64 }
 	text, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(payload, "="))
 	if err == nil {
-		err = json.Unmarshal(text, &claims)
+		err = errors.Join(json.Unmarshal(text, &claims), json.Unmarshal(text, &life))
 	}
 	if err != nil {
 		return ReadyToken{}, fmt.Errorf("read the LiveKit token's claims: %w", err)
@@ -218,6 +221,9 @@ func ReadToken(token string) (ReadyToken, error) {
 		Picture: video.GetCanPublishSource(livekit.TrackSource_CAMERA),
 		Sound:   video.GetCanPublishSource(livekit.TrackSource_SCREEN_SHARE_AUDIO),
 		Agent:   claims.GetParticipantKind() == livekit.ParticipantInfo_AGENT || video.Agent,
+	}
+	if life.Exp != 0 {
+		out.Expires = time.Unix(life.Exp, 0)
 	}
 	for _, right := range []struct {
 		has  bool
