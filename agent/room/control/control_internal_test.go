@@ -67,6 +67,7 @@ func TestEveryRight(t *testing.T) {
 	t.Parallel()
 	c := floodedControl(t, &quietBot{}, zerolog.Nop())
 	c.Unlimit()
+	c.cfg.RoleAttribute, c.cfg.RoleValue = "role", "moderator"
 	now := time.Now()
 	const revoked = "00000000000000ff"
 	c.keys.Links = access.NewLinks(nil, func(string, json.RawMessage) {}, now)
@@ -87,6 +88,11 @@ func TestEveryRight(t *testing.T) {
 			until := func(d time.Duration) map[string]string {
 				return Attributes(c.keys, access.Grant{Rights: right, Expires: now.Add(d)})
 			}
+			role := func(d time.Duration) map[string]string {
+				out := Attributes(c.keys, access.Grant{Expires: now.Add(d)})
+				out["role"] = "moderator"
+				return out
+			}
 			link := func(id string) map[string]string {
 				return Attributes(c.keys, access.Grant{Rights: right, Links: []string{"0000000000000001", id}})
 			}
@@ -103,6 +109,8 @@ func TestEveryRight(t *testing.T) {
 				"revoked":       {caller{identity: "a", known: true, attributes: link(revoked)}, "", false},
 				"generation":    {caller{identity: "a", known: true, attributes: earlier}, "", false},
 				"expired":       {caller{identity: "a", known: true, attributes: until(0)}, "", false},
+				"role":          {caller{identity: "a", known: true, attributes: role(time.Minute)}, "", access.AllInRoom.Allow(needed)},
+				"role expired":  {caller{identity: "a", known: true, attributes: role(0)}, "", false},
 				"never valid":   {caller{identity: "a", known: true, attributes: broken}, "", false},
 				"its own":       {caller{identity: "a", known: true, attributes: attribute, ownAttributes: true}, "", false},
 				"not there":     {caller{identity: "a", attributes: attribute}, "", false},
