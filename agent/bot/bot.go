@@ -477,10 +477,7 @@ func (b *Bot) ConsoleRoom() console.Room {
 		Name: b.Room.RoomName(), Bot: b, Hub: b.Hub, Pictures: pictures{b}, Sound: b.Voice,
 		Tokens: b.Tokens, Rules: b.Alerts, Regions: b.Regions, Prompts: b, Looks: b.Looks, Engines: b, TryRule: b.TryRule,
 		Metrics: metrics.Func(b.collect), Viewers: b.Room.Viewers,
-		Forget: func(ctx context.Context, by string) error {
-			b.ForgetHeard(by)
-			return b.opts.Outputs.forget(ctx, b.Room.RoomName(), by)
-		},
+		Forget:      b.forget,
 		JPEGQuality: b.opts.Settings.Media.JPEGQuality, PictureRate: b.opts.Settings.Media.MJPEGFPS,
 	}
 	if b.sources != nil { // a nil pointer in an interface is not nil
@@ -488,9 +485,6 @@ func (b *Bot) ConsoleRoom() console.Room {
 	}
 	return out
 }
-
-// Players returns the bot's delayed picture and sound for WHEP players.
-func (b *Bot) Players() *whep.Feed { return b.players }
 
 // voiceOutput adapts the speech writer to speech.Voice.
 type voiceOutput struct{ w *speech.Writer }

@@ -66,3 +66,6 @@ func OnLoopback(listen string) bool {
 	ip, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && ip.Unmap().IsLoopback()
 }
+
+// Players returns the bot's delayed picture and sound for WHEP players.
+func (b *Bot) Players() *whep.Feed { return b.players }

@@ -2,6 +2,7 @@ package bot
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -153,6 +154,12 @@ func (b *Bot) announceRules() {
 	b.announcing.Lock()
 	defer b.announcing.Unlock()
 	b.outputs.announce(b.Alerts.List(time.Now()))
+}
+
+// forget deletes the speech of an identity, or of all if it is "".
+func (b *Bot) forget(ctx context.Context, by string) error {
+	b.ForgetHeard(by)
+	return b.opts.Outputs.forget(ctx, b.Room.RoomName(), by)
 }
 
 // History implements agent.Steerer.
