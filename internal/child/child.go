@@ -1,7 +1,7 @@
 // Package child starts programs of the machine that parse untrusted input: codecs, ffmpeg, voices, recognizers. They get none of this
 // process's environment, descriptors and privileges; limits of memory and time; and, as far as the kernel has seccomp and Landlock, no
-// files but their own and their input, no other programs, and no network but one port. They are killed when this process ends. It also finds
-// touchline-model, which runs without limits in this environment.
+// files but their own and their input, no other programs, and no network but one port. They are killed when this process ends. The
+// package also finds touchline-model, which runs without limits in this environment.
 //
 // A program is started by this same executable: its constructor (confine.c) gives up what the program must not have, before Go begins,
 // and becomes the program.
@@ -61,8 +61,8 @@ type Limits struct {
 	Self bool
 }
 
-// Start starts a command with limits, in an environment of PATH, a locale and the given variables (of these alone with Self). wait waits for its end, and has to be
-// called in the goroutine of Start: the kernel kills the program when the thread that started it ends.
+// Start starts a command with limits, in an environment of PATH, a locale and the given variables (with Self, of these alone). wait waits
+// for its end. Call it in the goroutine of Start: the kernel kills the program when the thread that started it ends.
 func Start(cmd *exec.Cmd, l Limits, env ...string) (wait func() error, err error) {
 	plan, err := l.plan(cmd)
 	if err != nil {
@@ -127,7 +127,8 @@ func (l Limits) plan(cmd *exec.Cmd) (string, error) {
 // system are the files and folders with programs, libraries and their data.
 func system() []string {
 	return []string{
-		"/usr", "/lib", "/lib64", "/bin", "/nix/store", "/gnu/store", "/etc/ld.so.cache", "/etc/ssl", "/etc/localtime",
+		"/usr", "/lib", "/lib64", "/bin", "/nix/store", "/gnu/store", "/home/linuxbrew/.linuxbrew",
+		"/etc/ld.so.cache", "/etc/ssl", "/etc/localtime",
 		"/dev/urandom", "/dev/zero", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system",
 	}
 }

@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	case "parent":
 		cmd := exec.CommandContext(context.Background(), "/proc/self/exe")
 		cmd.Stdin = os.Stdin
-		_, err := Start(cmd, Limits{Memory: 64 << 30}, "TRY=state")
+		_, err := Start(cmd, Limits{Memory: 1 << 47}, "TRY=state")
 		ended(err)
 		fmt.Println(cmd.Process.Pid)
 		select {}
@@ -71,7 +71,7 @@ func ended(err error) {
 // try runs this program confined.
 func try(t *testing.T, l Limits, env ...string) (string, error) {
 	t.Helper()
-	l.Memory = 64 << 30 // Go reserves much address space
+	l.Memory = 1 << 47 // Go reserves much address space
 	out, log, err := Run(exec.CommandContext(t.Context(), self(t)), l, 1<<16, env...)
 	return string(out) + log, err
 }
@@ -197,7 +197,7 @@ func TestStart(t *testing.T) {
 	require.NoError(t, err)
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
-	wait, err := Start(cmd, Limits{Memory: 64 << 30, Files: 77}, "TRY=state")
+	wait, err := Start(cmd, Limits{Memory: 1 << 47, Files: 77}, "TRY=state")
 	require.NoError(t, err)
 	text := make([]byte, 4096)
 	n, err := io.ReadAtLeast(out, text, len("files"))
@@ -210,7 +210,7 @@ func TestStart(t *testing.T) {
 	require.Equal(t, "700\n", string(score))
 	limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", cmd.Process.Pid))
 	require.NoError(t, err)
-	require.Regexp(t, `Max address space +68719476736 +68719476736`, string(limits))
+	require.Regexp(t, `Max address space +140737488355328 +140737488355328`, string(limits))
 	require.Regexp(t, `Max core file size +0 +0`, string(limits))
 	require.NoError(t, in.Close())
 	require.NoError(t, wait())

@@ -328,7 +328,7 @@ __attribute__((constructor)) static void launch(int argc, char **argv) {
 	for (int i = 0; i < n; i++) limit(limits[i]);
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) fail("give up", "privileges");
 	if (rules >= 0 && (syscall(SYS_LANDLOCK_RESTRICT, rules, 0) || close(rules))) fail("give up", "files");
-	if (seccomp && (errno = filter_program(tcp)) && errno != EINVAL && errno != ENOSYS) fail("give up", "system calls");
+	if (seccomp) filter_program(tcp); // a container may refuse it; `touchline check` says so
 	execv(argv[2], argv + 3);
 	fail("start", argv[2]);
 }

@@ -200,7 +200,8 @@ const (
 
 // limits of a program that decodes pictures of so many pixels.
 func (in input) limits(pixels int) child.Limits {
-	return child.Limits{Memory: programMemory + uint64(pixels)*bytesPerPixel, Files: filesOfStream, Read: in.read, Port: in.port} //nolint:gosec // at most maxSide each way
+	memory := programMemory + uint64(pixels)*bytesPerPixel //nolint:gosec // at most maxSide each way
+	return child.Limits{Memory: memory, Files: filesOfStream, Read: in.read, Port: in.port}
 }
 
 // formats are the containers and playlists that a server may send. The others, such as IMF and concat, open further addresses in ways of their
