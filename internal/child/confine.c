@@ -62,7 +62,7 @@ static const int computing[] = {
 	SYS_getcpu, SYS_membarrier, SYS_nanosleep, SYS_clock_nanosleep, SYS_clock_gettime, SYS_clock_getres, SYS_gettimeofday,
 	SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_sigaltstack, SYS_restart_syscall, SYS_getpid, SYS_gettid,
 	SYS_getrandom, SYS_getrusage, SYS_getrlimit, SYS_setrlimit, SYS_sysinfo, SYS_uname, SYS_epoll_create1, SYS_epoll_ctl,
-	SYS_epoll_pwait, SYS_eventfd2, SYS_exit, SYS_exit_group,
+	SYS_epoll_pwait, SYS_ppoll, SYS_eventfd2, SYS_exit, SYS_exit_group,
 #ifdef __x86_64__
 	SYS_time, SYS_poll, SYS_arch_prctl,
 #endif
@@ -71,7 +71,7 @@ static const int computing[] = {
 // running are the further system calls of usual programs.
 static const int running[] = {
 	SYS_openat, SYS_newfstatat, SYS_statx, SYS_statfs, SYS_fstatfs, SYS_readlinkat, SYS_getdents64, SYS_getcwd, SYS_chdir, SYS_faccessat,
-	SYS_faccessat2, SYS_fcntl, SYS_dup, SYS_dup3, SYS_pipe2, SYS_pselect6, SYS_ppoll, SYS_pwrite64, SYS_preadv, SYS_pwritev,
+	SYS_faccessat2, SYS_fcntl, SYS_dup, SYS_dup3, SYS_pipe2, SYS_pselect6, SYS_pwrite64, SYS_preadv, SYS_pwritev,
 	SYS_msync, SYS_fsync, SYS_mincore, SYS_ftruncate, SYS_fallocate, SYS_fadvise64, SYS_memfd_create, SYS_execve, SYS_wait4, SYS_waitid,
 	SYS_set_tid_address, SYS_get_robust_list, SYS_close_range, SYS_rt_sigsuspend, SYS_rt_sigtimedwait, SYS_rt_sigpending, SYS_getppid,
 	SYS_getuid, SYS_geteuid, SYS_getgid, SYS_getegid, SYS_getgroups, SYS_getresuid, SYS_getresgid, SYS_getpgid, SYS_getsid,

@@ -1,0 +1,35 @@
+//go:build integration
+
+package file_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"touchline/internal/child"
+)
+
+// TestPlaylistReadsItsFolder: ffmpeg reads what a playlist names beside itself, and no other file.
+func TestPlaylistReadsItsFolder(t *testing.T) {
+	t.Parallel()
+	if strings.Contains(child.Available(), "no Landlock") {
+		t.Skip("this kernel has no Landlock")
+	}
+	clip := make2s(t, "x.ts", x264...)
+	for dir, plays := range map[string]bool{filepath.Dir(clip): true, t.TempDir(): false} {
+		list := filepath.Join(dir, "x.m3u8")
+		text := "#EXTM3U\n#EXT-X-TARGETDURATION:2\n#EXTINF:2,\n" + clip + "\n#EXT-X-ENDLIST\n"
+		require.NoError(t, os.WriteFile(list, []byte(text), 0o600))
+		frames, _, err := play(t, list, 5, nil)
+		if plays {
+			require.Len(t, frames, 5)
+			continue
+		}
+		require.Empty(t, frames)
+		require.Error(t, err)
+	}
+}
