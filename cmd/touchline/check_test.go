@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"touchline/internal/child"
 )
 
 // TestCheckAsksServers: check says of each server that the settings name whether it can be used, or why not, without its address.
@@ -57,6 +59,7 @@ agent:
 		"missing  webhook 2: " + nobody + ": dial tcp " + nobody + ": connect: connection refused",
 		"missing  webhook 3: " + silent + ": context deadline exceeded",
 		"missing  MQTT broker: dial tcp " + nobody + ": connect: connection refused",
+		"ok       confinement of programs: " + child.Available(),
 	} {
 		require.Contains(t, out, line)
 	}

@@ -76,8 +76,8 @@ static const int running[] = {
 	SYS_set_tid_address, SYS_get_robust_list, SYS_close_range, SYS_rt_sigsuspend, SYS_rt_sigtimedwait, SYS_rt_sigpending, SYS_getppid,
 	SYS_getuid, SYS_geteuid, SYS_getgid, SYS_getegid, SYS_getgroups, SYS_getresuid, SYS_getresgid, SYS_getpgid, SYS_getsid,
 	SYS_sched_getparam, SYS_sched_getscheduler, SYS_sched_get_priority_max, SYS_sched_get_priority_min, SYS_get_mempolicy,
-	SYS_getpriority, SYS_mlock, SYS_munlock, SYS_capget, SYS_umask, SYS_times, SYS_timer_create, SYS_timer_settime, SYS_timer_delete, SYS_setitimer,
-	SYS_timerfd_create, SYS_timerfd_settime, SYS_signalfd4, 462, // mseal
+	SYS_getpriority, SYS_mlock, SYS_munlock, SYS_capget, SYS_umask, SYS_times, SYS_timer_create, SYS_timer_settime, SYS_timer_delete,
+	SYS_setitimer, SYS_timerfd_create, SYS_timerfd_settime, SYS_signalfd4, 462, // mseal
 #ifdef __x86_64__
 	SYS_open, SYS_stat, SYS_lstat, SYS_access, SYS_readlink, SYS_pipe, SYS_dup2, SYS_select, SYS_getpgrp, SYS_fork, SYS_vfork, SYS_alarm,
 	SYS_epoll_create, SYS_epoll_wait,
@@ -109,6 +109,7 @@ typedef struct {
 } filter;
 
 static void add(filter *f, unsigned short code, unsigned char yes, unsigned char no, unsigned k) {
+	if (f->n == COUNT(f->code)) abort();
 	f->code[f->n++] = (struct sock_filter){code, yes, no, k};
 }
 
@@ -162,8 +163,8 @@ static int install(filter *f, unsigned otherwise, unsigned flags) {
 	return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &prog) ? errno : 0;
 }
 
-// told is what the handler of a refused call does afterwards: end the process, or fail the call.
-static volatile sig_atomic_t told_trial;
+// in_trial is set if a refused call fails, in place of ending the process.
+static volatile sig_atomic_t in_trial;
 
 // names are calls that an intruder tries.
 static const struct {
@@ -191,8 +192,8 @@ static void on_refused(int sig, siginfo_t *info, void *context) {
 			end = stpcpy(end, names[i].name);
 		}
 	*end++ = '\n';
-	if (!told_trial) {
-		if (write(STDERR_FILENO, line, end - line) < 0) _exit(128 + sig);
+	if (!in_trial) {
+		if (write(STDERR_FILENO, line, end - line) < 0) _exit(127);
 		_exit(128 + sig);
 	}
 	ucontext_t *at = context;
@@ -206,7 +207,7 @@ static void on_refused(int sig, siginfo_t *info, void *context) {
 int tl_pure(int trial) {
 	const unsigned thread[] = {CLONE_THREAD}, private[] = {0}; // shared memory has no limit
 	struct sigaction action = {.sa_sigaction = on_refused, .sa_flags = SA_SIGINFO | SA_ONSTACK};
-	told_trial = trial;
+	in_trial = trial;
 	if (sigaction(SIGSYS, &action, NULL)) return errno;
 	static filter f; // large for a stack of Go
 	begin(&f);

@@ -2,10 +2,8 @@
 
 #pragma once
 
-// TL_LANDLOCK and TL_SECCOMP are the bits of tl_available.
+// tl_available returns the version of Landlock in this kernel, 0 for none, plus TL_SECCOMP where filters of system calls work.
 #define TL_SECCOMP 1000
-
-// tl_available returns the version of Landlock in this kernel, 0 for none, and adds TL_SECCOMP where filters of system calls work.
 int tl_available(void);
 
 // tl_pure allows only the system calls that computing needs, in all threads of this process, for good: no files, sockets or programs. A
