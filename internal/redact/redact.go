@@ -19,7 +19,7 @@ const instead = "(an access token)"
 func Text(s string) string { return jwt.ReplaceAllString(s, instead) }
 
 // address matches the address of a server, without the punctuation after it.
-var address = regexp.MustCompile(`\b(?:https?|wss?)://[^\s"'`+"`"+`,;)]*[^\s"'`+"`"+`,;):.]`)
+var address = regexp.MustCompile(`\b(?:https?|wss?)://[^\s"'` + "`" + `,;)]*[^\s"'` + "`" + `,;):.]`)
 
 // Addresses returns s with each address of a server replaced: the people in a room, who read the state of its commentator, need not know the
 // servers of its operator.

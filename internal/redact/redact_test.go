@@ -21,10 +21,10 @@ func TestText(t *testing.T) {
 
 func TestAddresses(t *testing.T) {
 	for text, want := range map[string]string{
-		"http://10.0.0.5:8000/v1: refused":                 "the server: refused",
-		"dial wss://user:pass@a.example/x?key=y.":          "dial the server.",
+		"http://10.0.0.5:8000/v1: refused":                  "the server: refused",
+		"dial wss://user:pass@a.example/x?key=y.":           "dial the server.",
 		`Post "https://a.example/v1/chat": EOF, (http://b)`: `Post "the server": EOF, (the server)`,
-		"no address: http is none":                         "no address: http is none",
+		"no address: http is none":                          "no address: http is none",
 	} {
 		require.Equal(t, want, redact.Addresses(text))
 	}
