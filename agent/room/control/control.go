@@ -116,6 +116,7 @@ type Control struct {
 	refusals                         conn.WarnLimiter
 	refused                          atomic.Uint64
 	flood                            *floodLimiter // set by Attach
+	still                            standstill
 
 	// Messages on TopicControl wait for Run: those from moderators in first, all others in rest.
 	first, rest chan inbound
@@ -187,8 +188,11 @@ func (c *Control) Attach(sup Room) {
 	}
 }
 
-// Check limits the RPC requests on the present data channel of a room.
-func (c *Control) Check(room *lksdk.Room) { c.flood.check(room) }
+// Check limits the RPC requests on the present data channel of a room. It is called all the time while the bot is in the room.
+func (c *Control) Check(room *lksdk.Room) {
+	c.still.check(time.Now())
+	c.flood.check(room)
+}
 
 // Rights returns what a participant may do.
 func (c *Control) Rights(p *lksdk.RemoteParticipant, now time.Time) access.Rights {
@@ -209,6 +213,7 @@ func (c *Control) Unlimit() { c.moderators, c.strangers, c.histories, c.all = ni
 
 // Register registers the RPC methods of a room before it is joined.
 func (c *Control) Register(room *lksdk.Room) {
+	c.still.reset()
 	for _, m := range methods() {
 		err := room.RegisterRpcMethod(RPCPrefix+m, func(in lksdk.RpcInvocationData) (string, error) {
 			defer rescue.Guard(c.sup.Fail)
@@ -280,6 +285,9 @@ func (c *Control) enqueue(m inbound, payload []byte, now time.Time) {
 
 // admit applies the limits of a participant before its request is parsed, and sets who.rights by identity, role and attribute.
 func (c *Control) admit(who *caller, room *lksdk.Room, now time.Time) error {
+	if c.still.stale(now) {
+		return c.refuse(who.identity, "", errBusy)
+	}
 	limiter := c.strangers
 	who.rights = c.rightsOf(*who, now)
 	moderates := steers(who.rights) || c.trusts(*who, now)
