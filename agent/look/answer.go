@@ -163,7 +163,7 @@ func (c *Cycle) nothingSaidLocked(cause error, now time.Time) {
 	r := &c.rec
 	switch {
 	case errors.Is(cause, ErrReplaced), errors.Is(cause, ErrStopped), errors.Is(cause, errSourceChanged), errors.Is(cause, errEngineChanged),
-		errors.Is(cause, errForgotten):
+		errors.Is(cause, errForgotten), errors.Is(cause, errStoodStill):
 		r.Outcome, r.Reason = OutcomeDropped, cause.Error()
 		return
 	case errors.Is(cause, context.Canceled):

@@ -33,6 +33,7 @@ var (
 	errSourceChanged = errors.New("the source changed")
 	errForgotten     = errors.New("the masks or zones changed")
 	errEngineChanged = errors.New("the engine changed")
+	errStoodStill    = errors.New("this process stood still")
 )
 
 // Task holds the settings, the instruction, the profile and the background of the looks.
@@ -281,6 +282,21 @@ func (l *Loop) Forget() {
 			f.Forget()
 		}
 	}
+}
+
+// Woke ends what is about pictures from before a time in which the process stood still, up to now: looks in flight, waiting comments and the
+// voice.
+func (l *Loop) Woke(now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lastSign = nil
+	l.picture.ClearBefore(now.Add(-time.Second)) // the decoder has older ones
+	if l.rulesCancel != nil {
+		l.rulesCancel(errStoodStill)
+	}
+	l.opts.Speech.Clear(errStoodStill, true)
+	l.inFlight.replace(errStoodStill, true)
+	l.gate.Interrupt()
 }
 
 // SetEngine puts another conversation in force; note describes the engine's limits for the page. The next cycle asks the new one, and a

@@ -26,6 +26,7 @@ type Picture struct {
 	grid   window.Grid
 	fps    float64 // of the samples
 	window *window.Window
+	from   time.Time // of the window
 }
 
 // NewPicture returns the state of a picture before its first frame; size bounds the window.
@@ -48,7 +49,7 @@ func (p *Picture) Admit(f media.EncodedFrame, now time.Time) (fresh, back, sampl
 func (p *Picture) Add(f media.VideoFrame) (ours, first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if f.Epoch != p.meter.Epoch {
+	if f.Epoch != p.meter.Epoch || f.Arrival.Before(p.from) {
 		return false, false
 	}
 	p.window.Push(f)
@@ -59,6 +60,14 @@ func (p *Picture) Add(f media.VideoFrame) (ours, first bool) {
 func (p *Picture) Clear() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.window.Clear()
+}
+
+// ClearBefore empties the window, and takes no picture that arrived before a time.
+func (p *Picture) ClearBefore(from time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.from = from
 	p.window.Clear()
 }
 

@@ -160,7 +160,8 @@ func (l *Loop) rulesPrompt(task Task, frames []window.Frame, rules []prompt.Rule
 
 // failAlertLook delays the next look. A look that a new instruction, engine or mask ended is no failure.
 func (l *Loop) failAlertLook(err error, now time.Time) {
-	if errors.Is(err, ErrReplaced) || errors.Is(err, errEngineChanged) || errors.Is(err, errForgotten) || errors.Is(err, context.Canceled) {
+	if errors.Is(err, ErrReplaced) || errors.Is(err, errEngineChanged) || errors.Is(err, errForgotten) || errors.Is(err, errStoodStill) ||
+		errors.Is(err, context.Canceled) {
 		return
 	}
 	l.mu.Lock()
