@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent/access"
 	"touchline/internal/clocktest"
 )
 
@@ -29,5 +30,15 @@ func TestRequestsFromBeforeAStandstill(t *testing.T) {
 		s.reset()
 		s.check(after(200 * time.Second))
 		require.False(t, s.stale(after(200*time.Second)), "another connection")
+	}
+}
+
+// TestRightsAndTheWallClock: rights end at a time of the wall clock, whichever way it is set.
+func TestRightsAndTheWallClock(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	who := caller{identity: "a", known: true, attributes: Attributes(access.AllInRoom, now.Add(30*time.Minute))}
+	for step, over := range map[time.Duration]bool{0: false, -time.Hour: false, time.Hour: true, 31 * 24 * time.Hour: true} {
+		require.Equal(t, over, who.expired(clocktest.Step(now, step)), step)
 	}
 }
