@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/cmd/internal/bench"
+	"touchline/internal/e2e/stage"
+	"touchline/media"
 	"touchline/media/codec/codectest"
 )
 
@@ -94,9 +96,9 @@ func TestDemo(t *testing.T) {
 	})
 }
 
-// TestSoak is a short make soak with some of its faults: comments are heard again after each.
+// TestSoak is a short make soak of two rooms with some of its faults and hostile participants: comments are heard again after each.
 func TestSoak(t *testing.T) {
-	soak := soakCmd{Seed: 1, Quick: true, Only: []string{"server stopped", "codec process killed", "one of two viewers stalls"}}
+	soak := soakCmd{Seed: 1, Quick: true, Rooms: 2, Only: []string{"server stopped", "codec process killed", "one of two viewers stalls"}}
 	figures := measured(t, runCmd{}, func(r *run) { soak.measure(r, lines{t}) })
 	require.Contains(t, figures, "server stopped, 1 times: next comment heard after, at most")
 	require.Contains(t, figures, "comments lost", "their number is judged by make soak, on a machine that is free")
@@ -105,6 +107,41 @@ func TestSoak(t *testing.T) {
 	_, err := fmt.Sscanf(figures["comments begun while connected"].Text, "%d delivered", &delivered)
 	require.NoError(t, err)
 	require.Positive(t, delivered, "comments were compared")
+}
+
+// TestFlood is a short flood: each kind of hostile client gets answers, and the operator's orders act.
+func TestFlood(t *testing.T) {
+	program, err := exec.LookPath("touchline-slim")
+	require.NoError(t, err, "make build makes it")
+	soak := soakCmd{Seed: 1, Length: 24 * time.Second, Rooms: 2, Hostile: 4}
+	figures := measured(t, runCmd{Bin: filepath.Dir(program)}, func(r *run) { soak.flood(r, lines{t}) })
+	for _, name := range []string{
+		"alignment p95 of honest rooms during the flood", "CPU of the bot during the flood, times that before",
+		"memory above that during the flood", "memory above that at the end",
+	} {
+		require.Contains(t, figures, name, "judged by touchline-bench soak, on a machine that is free")
+	}
+	var what strings.Builder
+	for name := range figures {
+		what.WriteString(name + "\n")
+	}
+	for _, kind := range []string{"participant's request ", "player's offer ", "sender's offer ", "list 200 OK"} {
+		require.Contains(t, what.String(), "hostile: "+kind)
+	}
+}
+
+// TestCrowded measures a worker with a few small rooms.
+func TestCrowded(t *testing.T) {
+	program, err := exec.LookPath("touchline-slim")
+	require.NoError(t, err, "make build makes it")
+	measured(t, runCmd{Bin: filepath.Dir(program), Cost: 10 * time.Second}, func(r *run) {
+		clip, err := stage.MakeClip(r.Context(), media.H264, 320, 180, 15, 250_000, 1)
+		r.Check(err)
+		w := crowdOf(r, 3, clip)
+		w.figures(r, 3)
+		require.Positive(t, w.spoken)
+		require.Positive(t, w.usage.RSS)
+	})
 }
 
 // lines is a writer to the log of a test.

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
+	"golang.org/x/sync/errgroup"
 
 	"touchline/agent/history"
 	"touchline/cmd/internal/bench"
@@ -53,37 +55,53 @@ const engineSetting = "TOUCHLINE_INFERENCE_ENGINE="
 // costOf runs an agent worker of the settings env with a bot, a 720p30 camera and a viewer in each room, and returns the worker's usage
 // once settled.
 func costOf(r *run, rooms int, sound bool, env ...string) usage {
-	s := r.stage(stage.Options{NoBot: true, NoCamera: true, Width: 1280, Height: 720})
-	at := locationOf(s)
-	for i := range rooms {
-		at.Rooms = append(at.Rooms, fmt.Sprintf("%s-%d", stage.RoomName, i))
-		r.Check(s.AddReplayedCamera(at.Rooms[i], sound))
-		_, err := s.AddViewerTo(at.Rooms[i])
-		r.Check(err)
-	}
+	at := roomsWithCameras(r, rooms, sound, stage.Options{Width: 1280, Height: 720})
 	p := worker(r, at, env)
 	r.Wait(settleTime)
 	return usageDuring(r, p.cmd.Process.Pid, r.flags.Cost)
 }
 
+// roomsWithCameras makes rooms with a camera and a viewer each, on a server of this process.
+func roomsWithCameras(r *run, n int, sound bool, o stage.Options) location {
+	o.NoBot, o.NoCamera = true, true
+	s := r.stage(o)
+	at := locationOf(s)
+	for i := range n {
+		at.Rooms = append(at.Rooms, fmt.Sprintf("%s-%d", stage.RoomName, i))
+		r.Check(s.AddReplayedCamera(at.Rooms[i], sound))
+		_, err := s.AddViewerTo(at.Rooms[i])
+		r.Check(err)
+	}
+	return at
+}
+
+// dispatchesAtOnce bounds the rooms that a worker enters at the same time.
+const dispatchesAtOnce = 4
+
 // workerName is the agent name of the worker.
 const workerName = "asked"
 
-// worker starts the agent worker of touchline-slim, the program for an existing server, with the settings env, and brings an agent into
-// each room.
-func worker(r *run, at location, env []string) *process {
-	cmd := r.program("touchline-slim", "--log-level=error", "agent", "--url", at.URL, "--http", "127.0.0.1:0",
-		"--full-cpu", "0", "--slots", "16")
+// worker starts the agent worker of touchline-slim, the program for an existing server, with the settings env and more flags, and brings
+// an agent into each room.
+func worker(r *run, at location, env []string, flags ...string) *process {
+	cmd := r.program("touchline-slim", append([]string{"--log-level=error", "agent", "--url", at.URL, "--http", "127.0.0.1:0",
+		"--full-cpu", "0", "--slots", strconv.Itoa(max(16, len(at.Rooms)))}, flags...)...)
 	cmd.Env = append(cmd.Env, "LIVEKIT_API_KEY="+at.APIKey, "LIVEKIT_API_SECRET="+at.APISecret, "LIVEKIT_AGENT_NAME="+workerName)
 	cmd.Env = append(cmd.Env, env...)
 	p := startProcess(r, cmd)
 	rooms := lksdk.NewRoomServiceClient(at.URL, at.APIKey, at.APISecret)
 	dispatches := lksdk.NewAgentDispatchServiceClient(at.URL, at.APIKey, at.APISecret)
+	g, ctx := errgroup.WithContext(r.Context())
+	g.SetLimit(dispatchesAtOnce)
 	for _, name := range at.Rooms {
-		if err := agentIn(r.Context(), rooms, dispatches, name); err != nil {
-			r.Check(fmt.Errorf("bring an agent into room %q: %w", name, err))
-		}
+		g.Go(func() error {
+			if err := agentIn(ctx, rooms, dispatches, name); err != nil {
+				return fmt.Errorf("bring an agent into room %q: %w", name, err)
+			}
+			return nil
+		})
 	}
+	r.Check(g.Wait())
 	return p
 }
 

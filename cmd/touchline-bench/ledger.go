@@ -31,16 +31,26 @@ func overlaps(spans []span, from, to time.Time) bool {
 	return slices.ContainsFunc(spans, func(s span) bool { return s.from.Before(to) && (s.to.IsZero() || s.to.After(from)) })
 }
 
-// ledger records a bot's comments and disconnections. It implements agent.TextOutput.
+// ledger records a bot's comments and disconnections. It implements agent.TextOutput. What is settled is forgotten.
 type ledger struct {
 	mu       sync.Mutex
 	comments map[string]*published
 	records  map[uint64]look.Record
 	away     []span
+	account  account
+	outcomes map[string]int
+	aligned  []aligned
+	newest   time.Time // begin of the inference of the newest aligned comment
+}
+
+// aligned is a spoken comment, with the distance of its voice from its picture.
+type aligned struct {
+	at  time.Time
+	off time.Duration
 }
 
 func newLedger() *ledger {
-	return &ledger{comments: map[string]*published{}, records: map[uint64]look.Record{}}
+	return &ledger{comments: map[string]*published{}, records: map[uint64]look.Record{}, outcomes: map[string]int{}}
 }
 
 // Caption implements agent.TextOutput.
@@ -60,6 +70,30 @@ func (l *ledger) Record(r look.Record) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.records[r.Cycle] = r
+	l.outcomes[r.Outcome]++
+	if r.Outcome == look.OutcomeSpoken && r.Aligned {
+		l.aligned = append(l.aligned, aligned{r.StartedAt, seconds(r.AlignmentError).Abs()})
+		l.newest = r.InferenceStart
+	}
+}
+
+// commentedAfter reports whether a comment whose inference began after a moment was spoken with its picture.
+func (l *ledger) commentedAfter(at time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.newest.After(at)
+}
+
+// offsSince returns the distances of the comments since a moment.
+func (l *ledger) offsSince(at time.Time) (offs []time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, c := range l.aligned {
+		if c.at.After(at) {
+			offs = append(offs, c.off)
+		}
+	}
+	return offs
 }
 
 // State implements agent.TextOutput.
@@ -86,15 +120,25 @@ type account struct {
 	lost   []string // described
 }
 
+// add adds the account of another room.
+func (a *account) add(b account) {
+	a.delivered, a.cut, a.inFlight, a.missed = a.delivered+b.delivered, a.cut+b.cut, a.inFlight+b.inFlight, a.missed+b.missed
+	a.lost = append(a.lost, b.lost...)
+}
+
 // lossWindow is the time until a broken connection is noticed.
 const lossWindow = time.Second
 
-// balance compares the published comments with the texts a reader received.
-func (l *ledger) balance(got map[string][]string, absent []span) account {
+// balance compares the comments that ended before a moment with the texts a reader received, and returns the account of all so far.
+func (l *ledger) balance(got map[string][]string, absent []span, before time.Time) account {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var a account
+	a := &l.account
 	for _, s := range l.comments {
+		if s.ended.After(before) {
+			continue
+		}
+		delete(l.comments, s.segment)
 		if overlaps(l.away, s.begun, s.begun.Add(time.Millisecond)) || overlaps(absent, s.begun, s.begun.Add(time.Millisecond)) {
 			continue // not begun while connected
 		}
@@ -118,9 +162,17 @@ func (l *ledger) balance(got map[string][]string, absent []span) account {
 				s.cycle, s.begun.Format(time.TimeOnly), s.text, outcome, got[s.segment]))
 		}
 	}
+	for cycle, r := range l.records {
+		if r.InferenceStart.Before(before.Add(-longest)) {
+			delete(l.records, cycle)
+		}
+	}
 	slices.Sort(a.lost)
-	return a
+	return *a
 }
+
+// longest bounds the time from the begin of a comment's inference to its end.
+const longest = 2 * time.Minute
 
 // rejoiner is a reader that rejoins whenever its connection breaks.
 type rejoiner struct {
@@ -147,7 +199,7 @@ func addRejoiner(r *run, s *stage.Stage) *rejoiner {
 
 func (t *rejoiner) run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		token, err := conn.ViewerToken(t.stage.Keys, conn.Person{Room: stage.RoomName, Identity: "reader"})
+		token, err := conn.ViewerToken(t.stage.Keys, conn.Person{Room: t.stage.Room(), Identity: "reader"})
 		if err != nil {
 			return fmt.Errorf("mint the reader's token: %w", err)
 		}
@@ -159,7 +211,7 @@ func (t *rejoiner) run(ctx context.Context) error {
 		t.now = v
 		t.mu.Unlock()
 		_ = v.Run(ctx) // it joins again
-		t.collect(v.Seen())
+		t.left()
 		if err := stage.Wait(ctx, 200*time.Millisecond); err != nil {
 			return nil //nolint:nilerr // the stage was closed
 		}
@@ -167,15 +219,41 @@ func (t *rejoiner) run(ctx context.Context) error {
 	return nil
 }
 
-// collect keeps the texts of one stay in the room. It begins one second after the join: the data channel is up then.
-func (t *rejoiner) collect(seen stage.Seen) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// collect keeps the texts received so far.
+func (t *rejoiner) collect() stage.Seen {
+	seen := t.now.Take()
 	for _, c := range seen.Closed {
 		t.got[c.Segment] = append(t.got[c.Segment], strings.Clone(c.Text))
 	}
-	if !seen.In.IsZero() {
+	return seen
+}
+
+// left ends one stay in the room. It begins one second after the join: the data channel is up then.
+func (t *rejoiner) left() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if seen := t.collect(); !seen.In.IsZero() {
 		t.absent[len(t.absent)-1].to = seen.In.Add(time.Second)
 		t.absent = append(t.absent, span{from: seen.Out})
 	}
+}
+
+// settle compares the comments that ended before a moment, and forgets their texts.
+func (t *rejoiner) settle(l *ledger, before time.Time) account {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	absent := t.absent
+	if seen := t.collect(); !seen.In.IsZero() && seen.Out.IsZero() { // the stay goes on
+		absent = slices.Clone(absent)
+		absent[len(absent)-1].to = seen.In.Add(time.Second)
+	}
+	a := l.balance(t.got, absent, before)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for segment := range t.got {
+		if l.comments[segment] == nil {
+			delete(t.got, segment)
+		}
+	}
+	return a
 }

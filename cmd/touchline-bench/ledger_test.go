@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -36,7 +37,7 @@ func TestBalance(t *testing.T) {
 	delete(l.records, 11)
 	a := l.balance(map[string][]string{
 		"whole": {"All well."}, "again": {"All of", "All of it in the new room."}, "part": {"It came"}, "no end": {"Never closed."},
-	}, []span{{at(31), at(32)}})
+	}, []span{{at(31), at(32)}}, at(80))
 	require.Equal(t, 2, a.delivered)
 	require.Equal(t, 2, a.cut)
 	require.Equal(t, 1, a.inFlight)
@@ -48,7 +49,9 @@ func TestBalance(t *testing.T) {
 
 func TestAway(t *testing.T) {
 	l := newLedger()
-	for _, activity := range []string{agent.ActivityReconnecting, agent.ActivityReconnecting, agent.ActivityWatching, agent.ActivitySpeaking, agent.ActivityReconnecting} {
+	for _, activity := range []string{
+		agent.ActivityReconnecting, agent.ActivityReconnecting, agent.ActivityWatching, agent.ActivitySpeaking, agent.ActivityReconnecting,
+	} {
 		l.State(agent.Status{Activity: activity})
 	}
 	require.Len(t, l.away, 2)
@@ -56,15 +59,41 @@ func TestAway(t *testing.T) {
 	require.True(t, l.away[1].to.IsZero())
 }
 
-func TestSlope(t *testing.T) {
+// TestBalanceForgets: comments that ended before a moment are settled once.
+func TestBalanceForgets(t *testing.T) {
+	at := func(s int64) time.Time { return time.Unix(1000+s, 0) }
+	l := newLedger()
+	for i := range int64(4) {
+		segment := string('a' + rune(i))
+		l.comments[segment] = &published{segment, uint64(i), segment, at(200 * i), at(200*i + 2), true}
+		l.Record(look.Record{Cycle: uint64(i), Outcome: look.OutcomeSpoken, InferenceStart: at(200*i - 2)})
+	}
+	got := map[string][]string{"a": {"a"}, "c": {"c"}, "d": {"d"}}
+	a := l.balance(got, nil, at(450))
+	require.Equal(t, []int{2, 1}, []int{a.delivered, len(a.lost)})
+	require.Len(t, l.comments, 1)
+	require.Len(t, l.records, 2)
+	a = l.balance(got, nil, at(700))
+	require.Equal(t, []int{3, 1}, []int{a.delivered, len(a.lost)})
+	require.Empty(t, l.comments)
+	require.Equal(t, 4, l.outcomes[look.OutcomeSpoken])
+}
+
+func TestFit(t *testing.T) {
 	var all []sample
 	for i := range 40 {
-		s := sample{usage: usage{at: time.Unix(int64(i)*360, 0)}, heap: int64(20e6 + 1e6*float64(i))}
+		s := sample{usage: usage{at: time.Unix(int64(i)*360, 0)}, heap: 20 + float64(i), files: 30 + i%2}
 		if i < 10 {
-			s.heap = 90e6 // before it settles; does not count
+			s.heap = 90 // before it settles; does not count
 		}
 		all = append(all, s)
 	}
-	require.InDelta(t, 10, slope(all, func(s sample) int64 { return s.heap }), 1e-6)
-	require.Zero(t, slope(all[:1], func(sample) int64 { return 1 }))
+	slope, half := fit(all, func(s sample) float64 { return s.heap })
+	require.InDelta(t, 10, slope, 1e-6)
+	require.InDelta(t, 0, half, 1e-6)
+	slope, half = fit(all, func(s sample) float64 { return float64(s.files) })
+	require.Less(t, math.Abs(slope), half, "a figure that goes up and down is flat")
+	require.Positive(t, half)
+	slope, _ = fit(all[:2], func(sample) float64 { return 1 })
+	require.Zero(t, slope)
 }

@@ -109,6 +109,7 @@ func scenarios() []scenario {
 		{"field", "Foreign model servers, files and cameras", field},
 		{"cost", "Cost of whole bots (scene engine, speech, relay, one viewer each)", cost},
 		{"sight", "Engine sight above scene (CPU, memory), and from an event to the first word", sight},
+		{"crowded", "Many rooms of 320x180 in one worker on two cores, scripted model", crowded},
 		{"demo", "Cost of the demo (server, world, encoder, bot, voice): scene engine and nano", demo},
 	}
 }
@@ -151,15 +152,25 @@ type soakCmd struct {
 	Seed   uint64        `help:"Seed of the fault script." default:"1"`
 	Only   []string      `help:"Only these faults, such as \"camera gone\"."`
 	Quick  bool          `help:"Short faults without pauses between them."`
+	Rooms  int           `help:"Rooms. The first has all faults; with several, hostile participants join each." default:"1"`
+
+	Hostile int    `help:"Instead of faults: so many hostile clients flood a worker in the middle third of the run." placeholder:"N"`
+	Bin     string `help:"For --hostile: folder of the programs to measure; by default this one's." type:"existingdir"`
 }
 
-// Run keeps one bot commenting under a script of faults, and reports alignment, comments and memory.
+// Run keeps bots commenting under a script of faults, or of hostile clients, and reports alignment, comments and memory.
 func (c *soakCmd) Run(ctx context.Context, log zerolog.Logger) error {
 	out := c.report()
 	if log.GetLevel() == zerolog.ErrorLevel {
 		log = log.Level(zerolog.FatalLevel) // the client library's errors about a server that is away on purpose
 	}
-	figures, err := (&runCmd{}).measure(ctx, log, func(r *run) { c.measure(r, os.Stderr) })
-	out.Table("Soak", fmt.Sprintf("touchline-bench soak --length %v --seed %d", c.Length, c.Seed), figures, err)
+	measure, title := func(r *run) { c.measure(r, os.Stderr) }, "Soak"
+	command := fmt.Sprintf("touchline-bench soak --length %v --seed %d --rooms %d", c.Length, c.Seed, c.Rooms)
+	if c.Hostile > 0 {
+		measure, title = func(r *run) { c.flood(r, os.Stderr) }, "Hostile clients"
+		command += fmt.Sprintf(" --hostile %d", c.Hostile)
+	}
+	figures, err := (&runCmd{Bin: c.Bin}).measure(ctx, log, measure)
+	out.Table(title, command, figures, err)
 	return out.End()
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -37,6 +38,9 @@ type modelServer struct {
 	mu   sync.Mutex
 	rand *rand.Rand
 	n    int
+	// awaited is the text whose first request seen receives.
+	awaited []byte
+	seen    chan time.Time
 }
 
 // Sentences of about four seconds and of one.
@@ -55,6 +59,30 @@ func newModelServer(seed uint64, text string, least, most time.Duration) *modelS
 	mux.HandleFunc("POST /v1/chat/completions", m.answer)
 	m.Server = httptest.NewServer(mux)
 	return m
+}
+
+// settings are the settings of a bot with this model, as variables.
+func (m *modelServer) settings() []string {
+	return []string{engineSetting + "remote", "TOUCHLINE_INFERENCE_REMOTE_URL=" + m.URL + "/v1"}
+}
+
+// await returns when the first request with a text comes. It replaces an earlier text.
+func (m *modelServer) await(text string) <-chan time.Time {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.awaited, m.seen = []byte(text), make(chan time.Time, 1)
+	return m.seen
+}
+
+// read reads a request.
+func (m *modelServer) read(body io.Reader) {
+	b, _ := io.ReadAll(body) // net/http detects a closed connection only once the request body was read
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.awaited != nil && bytes.Contains(b, m.awaited) {
+		m.seen <- time.Now()
+		m.awaited = nil
+	}
 }
 
 func (m *modelServer) is() mood { return mood(m.mood.Load()) }
@@ -77,7 +105,7 @@ func (m *modelServer) next() (text string, latency time.Duration) {
 }
 
 func (m *modelServer) answer(w http.ResponseWriter, r *http.Request) {
-	_, _ = io.Copy(io.Discard, r.Body) // net/http detects a closed connection only once the request body was read
+	m.read(r.Body)
 	text, latency := m.next()
 	if stage.Wait(r.Context(), latency) != nil {
 		return

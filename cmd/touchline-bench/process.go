@@ -49,19 +49,21 @@ func startProcess(r *run, cmd *exec.Cmd) *process {
 // processRole is the role of a helper process that runs next to the bots.
 type processRole string
 
-// Roles: the LiveKit server, and people with microphones.
+// Roles: the LiveKit server, people with microphones, and hostile clients.
 const (
-	roleServer processRole = "server"
-	rolePeople processRole = "people"
+	roleServer  processRole = "server"
+	rolePeople  processRole = "people"
+	roleHostile processRole = "hostile"
 )
 
 // location is a server with its keys and rooms, as it is passed between processes.
 type location struct {
-	URL       string   `json:"url"`
-	APIKey    string   `json:"api_key"`
-	APISecret string   `json:"api_secret"`
-	Rooms     []string `json:"rooms"`
-	Crowd     crowd    `json:"crowd"` // of the people
+	URL       string    `json:"url"`
+	APIKey    string    `json:"api_key"`
+	APISecret string    `json:"api_secret"`
+	Rooms     []string  `json:"rooms"`
+	Crowd     crowd     `json:"crowd"` // of the people
+	Hostile   hostility `json:"hostile"`
 }
 
 func (l location) keys() conn.Keys { return conn.Keys{APIKey: l.APIKey, APISecret: l.APISecret} }
@@ -80,6 +82,9 @@ func startRole(r *run, role processRole, at location) (*process, location) {
 		self = func(args ...string) *exec.Cmd { return exec.Command(path, args...) } //nolint:noctx // process.stop ends it
 	}
 	cmd := self("role", string(role))
+	if role == roleHostile {
+		cmd = niced(cmd)
+	}
 	in, err := json.Marshal(at)
 	r.Check(err)
 	cmd.Stdin = bytes.NewReader(in)
@@ -92,8 +97,16 @@ func startRole(r *run, role processRole, at location) (*process, location) {
 	return p, at
 }
 
+// niced returns the command at a lower priority.
+func niced(cmd *exec.Cmd) *exec.Cmd {
+	args := append([]string{"-n", "10", cmd.Path}, cmd.Args[1:]...)
+	out := exec.Command("nice", args...) //nolint:gosec,noctx // this program; process.stop ends it
+	out.Env = cmd.Env
+	return out
+}
+
 type roleCmd struct {
-	Role processRole `arg:"" enum:"server,people"`
+	Role processRole `arg:"" enum:"server,people,hostile"`
 }
 
 // Run plays a role until it is interrupted.
@@ -104,6 +117,9 @@ func (c *roleCmd) Run(ctx context.Context, log zerolog.Logger) error {
 		return fmt.Errorf("read the location: %w", err)
 	}
 	lksdk.SetLogger(logger.GetDiscardLogger()) // this process has no bot, whose log the library would use
+	if c.Role == roleHostile {
+		return playHostile(ctx, at, announce)
+	}
 	o := stage.Options{NoBot: true, NoCamera: true, Log: log}
 	if c.Role != roleServer {
 		o.At, o.Keys = at.URL, at.keys()

@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -14,39 +16,51 @@ import (
 	"time"
 
 	"touchline/agent"
-	"touchline/agent/look"
 	"touchline/cmd/internal/bench"
 	"touchline/configs"
 	"touchline/internal/e2e/stage"
 	"touchline/internal/quantile"
 )
 
-// soak is one run of a bot under faults.
+// soak is one run of bots under faults.
 type soak struct {
 	*run
 	*soakCmd
 
-	out    io.Writer // a line for each fault
-	stage  *stage.Stage
-	model  *modelServer
-	ledger *ledger
-	reader *rejoiner
-	rand   *rand.Rand
-	began  time.Time
+	out   io.Writer // a line for each fault and each minute
+	stage *stage.Stage
+	model *modelServer
+	rooms []soakRoom // the first one is of stage
+	rand  *rand.Rand
+	began time.Time
 
 	kinds    []string                   // of faults
 	pauses   []span                     // between faults
 	took     map[string][]time.Duration // recoveries, by fault
-	samples  []sample
 	restarts int
 	gap      time.Duration // longest gap between pictures while another viewer stalled
+	samples  []sample      // of watch, until it ends
 }
 
-// measure keeps one bot commenting while a script of faults hits server, network, codec, engine and camera, and
+// soakRoom is a room with a reader.
+type soakRoom struct {
+	*stage.Stage
+
+	ledger *ledger
+	reader *rejoiner
+}
+
+// recently is the time of the alignment that is printed each minute.
+const recently = 5 * time.Minute
+
+// settleAfter is how long after its end a comment is compared with what its reader got.
+const settleAfter = 2 * time.Minute
+
+// measure keeps bots commenting while a script of faults hits server, network, codec, engine and camera, and
 // viewers join and leave. It adds alignment between faults, recovery times, growth of resources, and lost comments.
 func (c *soakCmd) measure(r *run, out io.Writer) {
 	k := &soak{
-		run: r, soakCmd: c, out: out, ledger: newLedger(), took: map[string][]time.Duration{},
+		run: r, soakCmd: c, out: out, took: map[string][]time.Duration{},
 		rand:  rand.New(rand.NewPCG(c.Seed, 4)), //nolint:gosec // a script, not secrets
 		model: newModelServer(c.Seed, longText, 400*time.Millisecond, 3*time.Second),
 	}
@@ -61,23 +75,60 @@ func (c *soakCmd) measure(r *run, out io.Writer) {
 		cfg.Pacing.PauseAfter, cfg.Pacing.MinInterval = 100*time.Millisecond, 200*time.Millisecond
 		cfg.Inference.Remote.FirstTokenTimeout = time.Second
 	}
-	k.stage = r.stage(stage.Options{Config: &cfg, Seed: c.Seed, Network: true, Texts: []agent.TextOutput{k.ledger}})
+	k.addRooms(&cfg)
 	r.Cleanup(k.model.CloseClientConnections)
-	k.reader = addRejoiner(r, k.stage)
 	k.commented("before the first fault", time.Time{})
+	if c.Rooms > 1 {
+		startRole(r, roleHostile, k.hostile())
+	}
 	k.began = time.Now()
-	k.logf("seed %d; the bot comments", c.Seed)
+	k.logf("seed %d; the bots comment", c.Seed)
+	stop := k.stage.Run(k.watch)
 	k.script()
 	k.calm()
-	// The last comment gets its record and reaches the reader.
-	k.stage.Bot.Stop("soak")
+	stop()
+	// The last comments get their records and reach the readers.
+	for _, room := range k.rooms {
+		room.Bot.Stop("soak")
+	}
 	r.Wait(2 * time.Second)
-	k.sampleUsage()
+	last, err := takeSample()
+	r.Check(err)
+	k.samples = append(k.samples, last)
 	net := k.stage.Network.Stats()
-	k.stage.Close()
+	for _, room := range slices.Backward(k.rooms) {
+		room.Close()
+	}
 	k.figures()
-	r.Note("packets of the bot's network", "%d passed, %d lost, %d held back, %d overflowed",
+	r.Note("packets of the first bot's network", "%d passed, %d lost, %d held back, %d overflowed",
 		net.Passed, net.Lost, net.HeldBack, net.Overflowed)
+}
+
+// addRooms makes the rooms; the first one has the server, and a network that can be impaired.
+func (k *soak) addRooms(cfg *configs.Config) {
+	for i := range max(k.Rooms, 1) {
+		room := soakRoom{ledger: newLedger()}
+		o := stage.Options{Config: cfg, Seed: k.Seed + uint64(i), Network: i == 0, Texts: []agent.TextOutput{room.ledger}} //nolint:gosec // small
+		if i > 0 {
+			o.At, o.Keys, o.Room = k.stage.URL(), k.stage.Keys, fmt.Sprintf("%s-%d", stage.RoomName, i)
+		}
+		room.Stage = k.run.stage(o)
+		if i == 0 {
+			k.stage = room.Stage
+		}
+		room.reader = addRejoiner(k.run, room.Stage)
+		k.rooms = append(k.rooms, room)
+	}
+}
+
+// hostile returns the place of hostile participants: two in each room.
+func (k *soak) hostile() location {
+	at := locationOf(k.stage)
+	at.Hostile = hostility{Clients: 2 * len(k.rooms), Seed: k.Seed}
+	for _, room := range k.rooms {
+		at.Rooms = append(at.Rooms, room.Room())
+	}
+	return at
 }
 
 func (k *soak) logf(format string, args ...any) {
@@ -123,20 +174,16 @@ func (k *soak) fault(f fault) {
 	took := time.Since(healed)
 	k.took[f.name] = append(k.took[f.name], took)
 	k.logf("%s: for %.1f s; a comment with its picture %.1f s after it", f.name, healed.Sub(from).Seconds(), took.Seconds())
-	k.sampleUsage()
 }
 
-// commented waits for a spoken, aligned comment whose inference began after a moment.
+// commented waits in each room for a spoken, aligned comment whose inference began after a moment.
 func (k *soak) commented(when string, after time.Time) {
-	_, err := stage.Until(k.Context(), 90*time.Second, when+": a comment with its picture", func() bool {
-		for _, r := range k.stage.Reader.Records() {
-			if r.Outcome == look.OutcomeSpoken && r.Aligned && r.InferenceStart.After(after) {
-				return true
-			}
-		}
-		return false
-	})
-	k.Check(cmp.Or(k.stage.Errors(), err))
+	for _, room := range k.rooms {
+		_, err := stage.Until(k.Context(), 90*time.Second, when+": a comment with its picture in room "+room.Room(), func() bool {
+			return room.ledger.commentedAfter(after)
+		})
+		k.Check(cmp.Or(room.Errors(), err))
+	}
 }
 
 // calm is a pause between faults.
@@ -144,29 +191,61 @@ func (k *soak) calm() {
 	from := time.Now()
 	k.Wait(k.pick(15*time.Second, 30*time.Second, 4*time.Second))
 	k.pauses = append(k.pauses, span{from, time.Now()})
-	k.sampleUsage()
 }
 
 // sample is the usage of this process at a moment.
 type sample struct {
 	usage
 
-	heap     int64
-	own, all int // goroutines; own run code of this module and not of the server
-	files    int
+	heap           float64 // MB
+	own, all       int     // goroutines; own run code of this module and not of the server
+	files, sockets int     // sockets are files too
 }
 
-// sampleUsage records the usage of this process.
-func (k *soak) sampleUsage() {
+// watch samples the usage of this process each minute, or more often in a short run, and prints what has happened so far.
+func (k *soak) watch(ctx context.Context) error {
+	every := min(time.Minute, max(k.Length/30, time.Second))
+	for {
+		s, err := takeSample()
+		if err != nil {
+			return err
+		}
+		k.samples = append(k.samples, s)
+		var sum account
+		var offs []time.Duration
+		for _, room := range k.rooms {
+			sum.add(room.reader.settle(room.ledger, time.Now().Add(-settleAfter)))
+			offs = append(offs, room.ledger.offsSince(s.at.Add(-recently))...)
+			room.Reader.Forget()
+		}
+		k.logf("heap %.1f MB, resident %.0f MB, %d own goroutines of %d, %d files, %d sockets; %d comments delivered, %d cut, %d lost; "+
+			"alignment p95 of the last %v %.1f ms", s.heap, mega(s.RSS), s.own, s.all, s.files, s.sockets,
+			sum.delivered, sum.cut, len(sum.lost), recently, bench.MS(quantile.Of(offs, 0.95)))
+		if stage.Wait(ctx, every) != nil {
+			return nil //nolint:nilerr // the script has ended
+		}
+	}
+}
+
+func takeSample() (s sample, err error) {
 	runtime.GC()
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
+	if s.usage, err = readUsage(os.Getpid(), false); err != nil {
+		return s, err
+	}
 	files, err := os.ReadDir("/proc/self/fd")
-	k.Check(err)
-	k.samples = append(k.samples, sample{
-		usage: usageOf(k.run, os.Getpid(), false), heap: int64(mem.HeapAlloc), //nolint:gosec // of this machine
-		all: runtime.NumGoroutine(), own: ownGoroutines(), files: len(files),
-	})
+	if err != nil {
+		return s, fmt.Errorf("list the open files: %w", err)
+	}
+	for _, f := range files {
+		if to, _ := os.Readlink("/proc/self/fd/" + f.Name()); strings.HasPrefix(to, "socket:") { // it may be closed
+			s.sockets++
+		}
+	}
+	s.heap = float64(mem.HeapAlloc) / 1e6
+	s.all, s.own, s.files = runtime.NumGoroutine(), ownGoroutines(), len(files)
+	return s, nil
 }
 
 // ownGoroutines counts the goroutines of this module: the server in this process leaves some of its own behind
@@ -185,50 +264,77 @@ func ownGoroutines() int {
 	return n
 }
 
-// slope returns the growth of a figure per hour, by least squares over all but the first quarter of the run.
-func slope(samples []sample, figure func(sample) int64) float64 {
+// fit returns the growth of a figure per hour by least squares over all but the first quarter of the run, with half the width of
+// its 95 % confidence interval.
+func fit(samples []sample, figure func(sample) float64) (slope, half float64) {
 	samples = samples[len(samples)/4:]
-	if len(samples) < 2 {
-		return 0
-	}
-	var x, y, xx, xy float64
-	for _, s := range samples {
-		h, v := s.at.Sub(samples[0].at).Hours(), mega(figure(s))
-		x, y, xx, xy = x+h, y+v, xx+h*h, xy+h*v
-	}
 	n := float64(len(samples))
-	if d := n*xx - x*x; d > 0 {
-		return (n*xy - x*y) / d
+	if n < 3 {
+		return 0, 0
 	}
-	return 0
+	var x, y, xx, xy, yy float64
+	for _, s := range samples {
+		h, v := s.at.Sub(samples[0].at).Hours(), figure(s)
+		x, y, xx, xy, yy = x+h, y+v, xx+h*h, xy+h*v, yy+v*v
+	}
+	xx, xy, yy = xx-x*x/n, xy-x*y/n, yy-y*y/n
+	if xx <= 0 {
+		return 0, 0
+	}
+	slope = xy / xx
+	student := 1.96 + 2.4/(n-2) // of n-2 degrees of freedom, nearly
+	return slope, student * math.Sqrt(max(yy-slope*xy, 0)/(n-2)/xx)
 }
 
 func (k *soak) figures() {
 	outcomes := map[string]int{}
-	var errs []time.Duration
-	for _, r := range k.stage.Reader.Records() {
-		outcomes[r.Outcome]++
-		if r.Outcome == look.OutcomeSpoken && r.Aligned && overlaps(k.pauses, r.StartedAt, r.StartedAt) {
-			errs = append(errs, seconds(r.AlignmentError).Abs())
+	var all []aligned
+	sum := account{}
+	for _, room := range k.rooms {
+		for outcome, n := range room.ledger.outcomes {
+			outcomes[outcome] += n
 		}
+		for _, c := range room.ledger.aligned {
+			if overlaps(k.pauses, c.at, c.at) {
+				all = append(all, c)
+			}
+		}
+		sum.add(room.reader.settle(room.ledger, time.Now()))
 	}
 	k.Note("cycles by outcome", "%s", strings.Trim(fmt.Sprint(outcomes), "map[]"))
+	k.alignmentFigures(all)
+	k.recoveryFigures()
+	k.AtMost("one viewer stalls: longest gap between pictures at the other", bench.MS(k.gap), 300, "ms")
+	k.Note("comments begun while connected", "%d delivered whole, %d recorded as cut, with the reason; "+
+		"%d ended within %v of a break; %d while the reader was out", sum.delivered, sum.cut, sum.inFlight, lossWindow, sum.missed)
+	k.AtMost("comments lost", float64(len(sum.lost)), 0, "")
+	for _, l := range sum.lost {
+		k.Note("lost", "%s", l)
+	}
+	k.growthFigures()
+}
+
+// alignmentFigures adds the alignment between faults, of all and of each quarter of the run.
+func (k *soak) alignmentFigures(all []aligned) {
+	const quarters = 4
+	var errs []time.Duration
+	var parts [quarters][]time.Duration
+	length := time.Since(k.began)
+	for _, c := range all {
+		q := min(int(quarters*c.at.Sub(k.began)/length), quarters-1)
+		errs, parts[q] = append(errs, c.off), append(parts[q], c.off)
+	}
 	what, p95 := fmt.Sprintf("calm: alignment p95 of %d comments (bot's figure)", len(errs)), bench.MS(quantile.Of(errs, 0.95))
 	if len(errs) > 0 && !k.Quick {
 		k.AtMost(what, p95, 100, "ms")
 	} else {
 		k.Note(what, "%.1f ms", p95)
 	}
-	k.recoveryFigures()
-	k.AtMost("one viewer stalls: longest gap between pictures at the other", bench.MS(k.gap), 300, "ms")
-	a := k.ledger.balance(k.reader.got, k.reader.absent)
-	k.Note("comments begun while connected", "%d delivered whole, %d recorded as cut, with the reason; "+
-		"%d ended within %v of a break; %d while the reader was out", a.delivered, a.cut, a.inFlight, lossWindow, a.missed)
-	k.AtMost("comments lost", float64(len(a.lost)), 0, "")
-	for _, l := range a.lost {
-		k.Note("lost", "%s", l)
+	for q, part := range parts {
+		if len(part) > 0 && !k.Quick {
+			k.AtMost(fmt.Sprintf("of quarter %d, %d comments", q+1, len(part)), bench.MS(quantile.Of(part, 0.95)), 100, "ms")
+		}
 	}
-	k.growthFigures()
 }
 
 // recoveryFigures adds the recovery from each kind of fault.
@@ -246,19 +352,34 @@ func (k *soak) recoveryFigures() {
 	k.AtMost("kinds of faults not injected", float64(missing), 0, "")
 }
 
-// growthFigures adds the resources of this process at the end compared with the start.
+// growthFigures adds the growth of the resources of this process. The readers and the model server are in it; what they keep is forgotten
+// as the run goes on, but for the numbers of the cameras' pictures, 0.4 MB an hour for each room.
 func (k *soak) growthFigures() {
 	first, last := k.samples[0], k.samples[len(k.samples)-1]
-	k.Note("memory of the whole stage at the start and at the end", "heap %d, %d MB; resident %d, %d MB",
-		first.heap>>20, last.heap>>20, first.RSS>>20, last.RSS>>20)
+	k.Note("memory of the whole stage at the start and at the end", "heap %.0f, %.0f MB; resident %.0f, %.0f MB",
+		first.heap, last.heap, mega(first.RSS), mega(last.RSS))
 	k.AtMost("own goroutines more than at the start", float64(last.own-first.own), 12, "")
 	k.Note("goroutines in all at the start and at the end", "%d, %d (%d server starts)", first.all, last.all, k.restarts)
 	k.AtMost("open files more than at the start", float64(last.files-first.files), 30, "")
-	heap, rss := slope(k.samples, func(s sample) int64 { return s.heap }), slope(k.samples, func(s sample) int64 { return s.RSS })
-	if last.at.Sub(first.at) < 10*time.Minute {
-		k.Note("memory slope", "heap %.1f MB/h, resident %.1f MB/h (too short to judge)", heap, rss)
-		return
+	judged := last.at.Sub(first.at) >= 10*time.Minute
+	for _, f := range []struct {
+		name, unit string
+		most       float64 // an hour
+		of         func(sample) float64
+	}{
+		{"heap", "MB/h", 6 + 2*float64(len(k.rooms)), func(s sample) float64 { return s.heap }},
+		{"own goroutines", "/h", 3, func(s sample) float64 { return float64(s.own) }},
+		{"open files", "/h", 3, func(s sample) float64 { return float64(s.files) }},
+		{"sockets", "/h", 3, func(s sample) float64 { return float64(s.sockets) }},
+		{"resident memory", "MB/h", 0, func(s sample) float64 { return mega(s.RSS) }},
+	} {
+		slope, half := fit(k.samples, f.of)
+		k.Note("slope of "+f.name, "%.1f ± %.1f %s (95 %%)", slope, half, f.unit)
+		if judged && f.most > 0 {
+			k.AtMost("slope of "+f.name+", least that is likely", max(slope-half, 0), f.most, f.unit)
+		}
 	}
-	k.AtMost("heap slope", max(heap, 0), 30, "MB/h")
-	k.Note("slope of resident memory", "%.1f MB/h", rss)
+	if !judged {
+		k.Note("slopes", "the run was too short to judge them")
+	}
 }

@@ -21,8 +21,9 @@ const soundStep = 20 * time.Millisecond
 // Speaker is a person in the room with a microphone.
 type Speaker struct {
 	Identity string
+	// Room is its connection.
+	Room *lksdk.Room
 
-	room  *lksdk.Room
 	track *lksdk.LocalTrack
 	pub   *lksdk.LocalTrackPublication
 	next  time.Time // of the next packet
@@ -30,23 +31,23 @@ type Speaker struct {
 
 // AddSpeaker joins the room of the stage as a participant with attributes and a microphone, until leave is called.
 func (s *Stage) AddSpeaker(ctx context.Context, identity string, attributes map[string]string) (p *Speaker, leave func(), err error) {
-	token, err := conn.CameraToken(s.Keys, conn.Person{Room: RoomName, Identity: identity, Name: identity, Attributes: attributes})
+	token, err := conn.CameraToken(s.Keys, conn.Person{Room: s.opts.Room, Identity: identity, Name: identity, Attributes: attributes})
 	if err != nil {
 		return nil, nil, fmt.Errorf("mint a speaker's token: %w", err)
 	}
-	p = &Speaker{Identity: identity, room: lksdk.NewRoom(lksdk.NewRoomCallback())}
-	if err := p.room.JoinWithContextAndToken(ctx, s.URL(), token, lksdk.WithAutoSubscribe(false)); err != nil {
+	p = &Speaker{Identity: identity, Room: lksdk.NewRoom(lksdk.NewRoomCallback())}
+	if err := p.Room.JoinWithContextAndToken(ctx, s.URL(), token, lksdk.WithAutoSubscribe(false)); err != nil {
 		return nil, nil, fmt.Errorf("join as %s: %w", identity, err)
 	}
 	p.track, err = lksdk.NewLocalTrack(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: sampleRate, Channels: 2})
 	if err == nil {
-		p.pub, err = p.room.LocalParticipant.PublishTrack(p.track, &lksdk.TrackPublicationOptions{Name: "microphone"})
+		p.pub, err = p.Room.LocalParticipant.PublishTrack(p.track, &lksdk.TrackPublicationOptions{Name: "microphone"})
 	}
 	if err != nil {
-		p.room.Disconnect()
+		p.Room.Disconnect()
 		return nil, nil, fmt.Errorf("publish the microphone of %s: %w", identity, err)
 	}
-	return p, p.room.Disconnect, nil
+	return p, p.Room.Disconnect, nil
 }
 
 // Mute mutes or unmutes the microphone.

@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -48,6 +49,8 @@ type Options struct {
 	Crowd bool
 	// NoCamera leaves the room without one; NoBot without the bot.
 	NoCamera, NoBot bool
+	// Room is the name of the room; RoomName when "".
+	Room string
 	// At is another process's server, with its Keys; "" starts a server for the stage.
 	At   string
 	Keys conn.Keys
@@ -85,7 +88,7 @@ type Stage struct {
 	sfuDone    chan struct{}
 }
 
-// RoomName is the room of every stage.
+// RoomName is the room of a stage.
 const RoomName = "stage"
 
 // Reader records the records of a bot.
@@ -99,6 +102,7 @@ func New(ctx context.Context, opts Options) (*Stage, error) {
 	if opts.Width == 0 {
 		opts.Width, opts.Height = 640, 360
 	}
+	opts.Room = cmp.Or(opts.Room, RoomName)
 	s := &Stage{opts: opts, Reader: &Reader{}, Log: opts.Log, clip: opts.Clip}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if err := s.start(ctx); err != nil {
@@ -122,7 +126,7 @@ func (s *Stage) start(ctx context.Context) error {
 		if s.opts.Config != nil {
 			cfg = *s.opts.Config
 		}
-		cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = s.URL(), RoomName
+		cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = s.URL(), s.opts.Room
 		cfg.Agent.Repeats = settings.RepeatsAllow // each comment counts, and scripted engines have few sentences
 		if s.opts.Network {
 			if err := s.addNetwork(ctx); err != nil {
@@ -169,6 +173,9 @@ func (s *Stage) URL() string {
 	}
 	return s.Server.URL()
 }
+
+// Room returns the name of the stage's room.
+func (s *Stage) Room() string { return s.opts.Room }
 
 func (s *Stage) addNetwork(ctx context.Context) error {
 	media, err := netip.ParseAddrPort(s.Server.UDPAddr())
@@ -248,7 +255,7 @@ func (s *Stage) AddCamera(identity string, seed uint64) (stop func(), err error)
 	s.mu.Unlock()
 	var cam *camera.Demo
 	cam, err = camera.NewDemo(camera.DemoOptions{
-		URL: s.URL(), Keys: s.Keys, Room: RoomName, Identity: identity, Seed: seed,
+		URL: s.URL(), Keys: s.Keys, Room: s.opts.Room, Identity: identity, Seed: seed,
 		Width: s.opts.Width, Height: s.opts.Height, FPS: s.opts.FPS, Codec: s.opts.Codec,
 		Crowd: s.opts.Crowd, LoopbackOnly: true, Counter: true, Log: s.Log,
 		OnSent: func(pts time.Duration) {
@@ -278,7 +285,7 @@ func (s *Stage) WordTimes(text string) []time.Duration {
 
 // AddViewer adds a viewer until leave is called. A deaf viewer decodes nothing.
 func (s *Stage) AddViewer(deaf bool) (v *Viewer, leave func(), err error) {
-	return s.viewer(RoomName, deaf)
+	return s.viewer(s.opts.Room, deaf)
 }
 
 // AddViewerTo adds a viewer that decodes nothing to a room until leave is called.

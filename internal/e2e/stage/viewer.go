@@ -355,10 +355,24 @@ type Seen struct {
 	Frames, Packets, Lost uint64
 }
 
+// Take is Seen, and forgets what it returns.
+func (v *Viewer) Take() Seen {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	seen := v.seenLocked()
+	v.pictures, v.arrived, v.talks, v.words, v.closed = nil, nil, nil, nil, nil
+	v.records, v.camera, v.levels, v.loud = nil, nil, nil, false
+	return seen
+}
+
 // Seen returns the media that the viewer has received so far.
 func (v *Viewer) Seen() Seen {
 	v.mu.Lock()
 	defer v.mu.Unlock()
+	return v.seenLocked()
+}
+
+func (v *Viewer) seenLocked() Seen {
 	return Seen{
 		Joined: v.joined, In: v.in, Out: v.out,
 		Pictures: slices.Clone(v.pictures), Arrived: slices.Clone(v.arrived), Talks: slices.Clone(v.talks),
