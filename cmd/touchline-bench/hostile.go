@@ -58,7 +58,7 @@ func playHostile(ctx context.Context, at location, write func(any) error) error 
 		all.Go(func() {
 			for flood.Err() == nil {
 				if err := kinds[i%len(kinds)](flood); err != nil {
-					c.count("errors", "of a client")
+					c.count("client's error", fmt.Sprintf("%.60s", err))
 					_ = stage.Wait(flood, time.Second)
 				}
 			}
@@ -103,7 +103,7 @@ func (c *client) participate(ctx context.Context) error {
 		return err
 	}
 	defer s.Close()
-	p, leave, err := s.AddSpeaker(ctx, fmt.Sprintf("hostile-%d", c.number), nil)
+	p, leave, err := s.AddPerson(ctx, fmt.Sprintf("hostile-%d", c.number))
 	if err != nil {
 		return err
 	}

@@ -35,6 +35,19 @@ func (s *Stage) AddSpeaker(ctx context.Context, identity string, attributes map[
 	if err != nil {
 		return nil, nil, fmt.Errorf("mint a speaker's token: %w", err)
 	}
+	return s.speaker(ctx, identity, token)
+}
+
+// AddPerson is AddSpeaker for a viewer, who also sends messages.
+func (s *Stage) AddPerson(ctx context.Context, identity string) (p *Speaker, leave func(), err error) {
+	token, err := conn.ViewerToken(s.Keys, conn.Person{Room: s.opts.Room, Identity: identity, Speaks: true})
+	if err != nil {
+		return nil, nil, fmt.Errorf("mint a person's token: %w", err)
+	}
+	return s.speaker(ctx, identity, token)
+}
+
+func (s *Stage) speaker(ctx context.Context, identity, token string) (p *Speaker, leave func(), err error) {
 	p = &Speaker{Identity: identity, Room: lksdk.NewRoom(lksdk.NewRoomCallback())}
 	if err := p.Room.JoinWithContextAndToken(ctx, s.URL(), token, lksdk.WithAutoSubscribe(false)); err != nil {
 		return nil, nil, fmt.Errorf("join as %s: %w", identity, err)
