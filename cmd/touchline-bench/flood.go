@@ -65,7 +65,7 @@ func (c *soakCmd) flood(r *run, out io.Writer) {
 		f.post("/api/rooms/"+room+"/links", map[string]any{"rights": []string{"watch", "transcribe"}, "for": "24h"}, &link)
 		at.Hostile.Links[room] = link.Token
 	}
-	r.Wait(settleTime)
+	r.Wait(min(settleTime, c.Length/3))
 	before := f.phase("before", c.Length/3)
 	clients, _ := startRole(r, roleHostile, at)
 	during := f.phase("flood", c.Length/3)
