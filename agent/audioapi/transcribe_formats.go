@@ -200,7 +200,7 @@ func write(w http.ResponseWriter, o request, parts []inference.Transcript, sound
 	kind, body := written(o, parts, sound)
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Cache-Control", "no-store")
-	_, _ = w.Write(body) // a failed write means that the client has disconnected
+	_, _ = w.Write(body) //nolint:gosec // JSON, text or subtitles; a failed write means that the client has disconnected
 }
 
 // seconds rounds a time for JSON.

@@ -55,7 +55,7 @@ func importFolder(ctx context.Context, f folder, cfg Config) (entries int, err e
 
 // lockFolder locks a folder against a writer of an earlier version and against another import.
 func lockFolder(dir string) (unlock func() error, err error) {
-	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o640)
+	lock, err := os.OpenFile(filepath.Join(dir, lockName), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
 	}

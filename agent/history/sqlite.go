@@ -224,7 +224,7 @@ func (d *database) Entries(ctx context.Context, q Query) iter.Seq2[Entry, error]
 	return func(yield func(Entry, error) bool) {
 		const fields = "SELECT at, id, entry FROM records"
 		where, args := q.where()
-		statement := fields + where + " ORDER BY at, id"
+		statement := fields + where + " ORDER BY at, id" //nolint:gosec // the clauses are constants
 		if q.Last > 0 {
 			statement = "SELECT * FROM (" + fields + where + " ORDER BY at DESC, id DESC LIMIT ?) ORDER BY at, id"
 			args = append(args, q.Last)

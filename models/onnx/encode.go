@@ -132,7 +132,7 @@ func appendTensor(b []byte, t *Tensor) []byte {
 }
 
 func appendInt(b []byte, field protowire.Number, v int64) []byte {
-	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), uint64(v))
+	return protowire.AppendVarint(protowire.AppendTag(b, field, protowire.VarintType), uint64(v)) //nolint:gosec // the same bits
 }
 
 func appendFloat(b []byte, field protowire.Number, v float32) []byte {

@@ -151,7 +151,7 @@ func unpickle(in []byte) (any, error) {
 			return v, err
 		}
 		if err == nil {
-			err = m.step(byte(op))
+			err = m.step(byte(op)) //nolint:gosec // one byte
 		}
 		if err != nil {
 			return nil, fmt.Errorf("byte %d: %w", m.at, err)
@@ -162,7 +162,7 @@ func unpickle(in []byte) (any, error) {
 
 // bytes reads n bytes.
 func (m *machine) bytes(n uint64) ([]byte, error) {
-	if n > uint64(len(m.in)-m.pos) {
+	if n > uint64(len(m.in)-m.pos) { //nolint:gosec // not negative
 		return nil, errTruncated
 	}
 	b := m.in[m.pos:][:n]

@@ -162,7 +162,7 @@ func (a archive) data(t tensor) ([]byte, error) {
 			empty = true
 			d = 1
 		}
-		hi, lo := bits.Mul64(uint64(count), uint64(d))
+		hi, lo := bits.Mul64(uint64(count), uint64(d)) //nolint:gosec // not negative
 		if hi != 0 || lo > 1<<50 {
 			return nil, fmt.Errorf("shape %d overflows", t.shape)
 		}
