@@ -172,7 +172,7 @@ func (w *World) Record(n, last uint32) Truth {
 
 // frameAt returns the number of the frame that is shown at a moment.
 func (w *World) frameAt(at time.Duration) uint32 {
-	n := uint32(ticks.Count(max(0, at), int64(w.fps))) //nolint:gosec // four years at 30 a second
+	n := uint32(ticks.Count(max(0, at), int64(w.fps)))
 	if w.PTS(n+1) <= at {
 		n++
 	}

@@ -108,7 +108,7 @@ func interimSteps(r *run) (out []time.Duration) {
 // firstPicture returns the time to the first picture of a file with rare key frames.
 func firstPicture(r *run) time.Duration {
 	path := filepath.Join(r.folder(), "long-gop.mp4")
-	cmd := exec.CommandContext(r.Context(), "ffmpeg", //nolint:gosec // a folder
+	cmd := exec.CommandContext(r.Context(), "ffmpeg",
 		"-v", "error", "-f", "lavfi", "-i", "testsrc2=s=1280x720:r=25:d=20", "-c:v", "libx264",
 		"-preset", "ultrafast", "-g", "250", "-sc_threshold", "0", "-pix_fmt", "yuv420p", path)
 	if b, err := cmd.CombinedOutput(); err != nil {

@@ -50,7 +50,7 @@ const (
 )
 
 func newModelServer(seed uint64, text string, least, most time.Duration) *modelServer {
-	m := &modelServer{text: text, least: least, most: most, rand: rand.New(rand.NewPCG(seed, 3))} //nolint:gosec // latencies, not secrets
+	m := &modelServer{text: text, least: least, most: most, rand: rand.New(rand.NewPCG(seed, 3))}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/models", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

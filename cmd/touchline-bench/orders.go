@@ -149,7 +149,7 @@ func noisy(sound []float32, seed uint64) []float32 {
 		}
 	}
 	level := math.Sqrt(power/float64(max(1, n))) * math.Pow(10, -noiseBelow/20.0)
-	rng := rand.New(rand.NewPCG(seed, 7)) //nolint:gosec // noise
+	rng := rand.New(rand.NewPCG(seed, 7))
 	out := slices.Clone(sound)
 	for i := range out {
 		out[i] += float32(level * rng.NormFloat64())
@@ -215,7 +215,7 @@ func (o *orders) spoken(s speaker, way orderWay) (right int, took []time.Duratio
 			return err
 		}
 		if way.noise {
-			sound = noisy(sound, uint64(i)) //nolint:gosec // small
+			sound = noisy(sound, uint64(i))
 		}
 		began := time.Now()
 		got, err := o.listen(ctx, sound, inference.Hearing{Language: "en", Addressed: way.push})
@@ -338,7 +338,7 @@ func (f *falseOrders) figure(name string) {
 
 // sentence returns a sentence that is no order. The n-th of a kind is always the same.
 func (o *orders) sentence(n int, kind string) string {
-	rng := rand.New(rand.NewPCG(uint64(n), 3)) //nolint:gosec // a count
+	rng := rand.New(rand.NewPCG(uint64(n), 3))
 	pick := func(name string) string { return o.lines[name][rng.IntN(len(o.lines[name]))] }
 	who, when := pick("WHO"), pick("WHEN")
 	return strings.NewReplacer("WHO", who, "WHEN", when, " who ", " "+strings.ToLower(who)+" ").Replace(pick(kind))

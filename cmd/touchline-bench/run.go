@@ -70,7 +70,7 @@ func (r *run) program(name string, args ...string) *exec.Cmd {
 		r.Check(err)
 		dir = filepath.Dir(self)
 	}
-	cmd := exec.Command(filepath.Join(dir, name), args...) //nolint:gosec,noctx // named by a flag; process.stop ends it
+	cmd := exec.Command(filepath.Join(dir, name), args...) //nolint:noctx // named by a flag; process.stop ends it
 
 	// The variable of tests is no setting.
 	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "TOUCHLINE_BIN=") })

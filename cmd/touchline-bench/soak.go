@@ -61,7 +61,7 @@ const settleAfter = 2 * time.Minute
 func (c *soakCmd) measure(r *run, out io.Writer) {
 	k := &soak{
 		run: r, soakCmd: c, out: out, took: map[string][]time.Duration{},
-		rand:  rand.New(rand.NewPCG(c.Seed, 4)), //nolint:gosec // a script, not secrets
+		rand:  rand.New(rand.NewPCG(c.Seed, 4)),
 		model: newModelServer(c.Seed, longText, 400*time.Millisecond, 3*time.Second),
 	}
 	r.Cleanup(k.model.close)

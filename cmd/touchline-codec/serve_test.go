@@ -74,11 +74,11 @@ func TestEncodeThenDecode(t *testing.T) {
 			[]wire.Kind{wire.KindReady, wire.KindPicture, wire.KindAck, wire.KindPicture, wire.KindPicture}, kinds(answers))
 		p, err := wire.ParsePicture(answers[3].Body)
 		require.NoError(t, err)
-		require.Equal(t, [4]int{0, 5, 32, 24}, [4]int{int(p.Seq), int(p.ID), p.Width, p.Height}) //nolint:gosec // small
+		require.Equal(t, [4]int{0, 5, 32, 24}, [4]int{int(p.Seq), int(p.ID), p.Width, p.Height})
 		require.InDelta(t, 130, p.Pix[len(p.Pix)/2], 4, "grey of luma 128")
 		p, err = wire.ParsePicture(answers[4].Body)
 		require.NoError(t, err)
-		require.Equal(t, [4]int{9, 5, 64, 48}, [4]int{int(p.Seq), int(p.ID), p.Width, p.Height}) //nolint:gosec // small
+		require.Equal(t, [4]int{9, 5, 64, 48}, [4]int{int(p.Seq), int(p.ID), p.Width, p.Height})
 	}
 }
 

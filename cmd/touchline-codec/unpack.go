@@ -29,8 +29,8 @@ func unpackSound(fd int, out io.Writer) error {
 			}
 			return w.Flush()
 		}
-		piece = binary.LittleEndian.AppendUint32(piece[:0], uint32(rate))  //nolint:gosec // positive
-		piece = binary.LittleEndian.AppendUint32(piece, uint32(len(mono))) //nolint:gosec // below a million
+		piece = binary.LittleEndian.AppendUint32(piece[:0], uint32(rate))
+		piece = binary.LittleEndian.AppendUint32(piece, uint32(len(mono)))
 		for _, v := range mono {
 			piece = binary.LittleEndian.AppendUint32(piece, math.Float32bits(v))
 		}

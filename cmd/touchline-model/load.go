@@ -55,11 +55,11 @@ const cycleFrames, newFrames = 4, 2
 
 // arrive starts cycles until the load's duration is over.
 func (l *load) arrive(ctx context.Context, start time.Time) {
-	rng := rand.New(rand.NewPCG(1, uint64(l.rooms))) //nolint:gosec // a load, not a secret
+	rng := rand.New(rand.NewPCG(1, uint64(l.rooms)))
 	pictures := backgrounds(rng)
 	films := make([]*film, l.rooms)
 	for i := range films {
-		films[i] = newFilm(uint64(i), pictures) //nolint:gosec // not negative
+		films[i] = newFilm(uint64(i), pictures)
 	}
 	rate := float64(l.rooms) / l.interval.Seconds()
 	third, next := 0, start
@@ -136,7 +136,7 @@ func backgrounds(rng *rand.Rand) [][]byte {
 }
 
 func newFilm(room uint64, pictures [][]byte) *film {
-	return &film{backgrounds: pictures, rng: rand.New(rand.NewPCG(1, room))} //nolint:gosec // a load, not a secret
+	return &film{backgrounds: pictures, rng: rand.New(rand.NewPCG(1, room))}
 }
 
 // oneFilm is the film of a room alone.
@@ -172,7 +172,7 @@ func (b *modelBench) written(e *minicpmo.Engine, p tokenizer.Prompt, rooms int, 
 	return &load{
 		rooms: rooms, interval: b.Interval, duration: b.Duration,
 		cycle: func(ctx context.Context, room int, frames []inference.Frame, first func()) error {
-			r := request(e, p, b.Answer, uint64(room)) //nolint:gosec // not negative
+			r := request(e, p, b.Answer, uint64(room))
 			r.Frames, r.Source = frames, number<<32|uint64(room)
 			_, err := ask(ctx, e, r, first)
 			return err
@@ -193,7 +193,7 @@ func (b *modelBench) many(e *minicpmo.Engine) {
 	p := b.text(e, oneFilm().next(cycleFrames))
 	for n, rooms := range b.Rooms {
 		before := e.Stats()
-		l := b.written(e, p, rooms, uint64(n+1)) //nolint:gosec // not negative
+		l := b.written(e, p, rooms, uint64(n+1))
 		b.Check(l.run(b.Context()))
 		after := e.Stats()
 		pair := func(d []time.Duration) string {

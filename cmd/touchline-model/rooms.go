@@ -196,7 +196,7 @@ func (b *modelBench) decode(e *minicpmo.Engine, bundle, weights string) {
 	var rates []float64
 	for i := range b.Runs + warmRuns {
 		var first time.Time
-		ids, err := ask(b.Context(), e, request(e, p, b.Answer, uint64(i)), func() { first = time.Now() }) //nolint:gosec // not negative
+		ids, err := ask(b.Context(), e, request(e, p, b.Answer, uint64(i)), func() { first = time.Now() })
 		b.Check(err)
 		rates = append(rates, float64(len(ids)-1)/time.Since(first).Seconds())
 	}
@@ -213,7 +213,7 @@ func (b *modelBench) cycle(e *minicpmo.Engine) {
 		if i == 0 {
 			p = b.text(e, seen)
 		}
-		r := request(e, p, b.Answer, uint64(i)) //nolint:gosec // not negative
+		r := request(e, p, b.Answer, uint64(i))
 		r.Frames, r.Source = seen, 1<<40
 		begin := time.Now()
 		_, err := ask(b.Context(), e, r, func() { firsts = append(firsts, time.Since(begin)) })
@@ -234,7 +234,7 @@ func (b *modelBench) host(e *minicpmo.Engine, what string, rooms int, goal float
 	var wg sync.WaitGroup
 	errs := make([]error, rooms)
 	for i := range rooms {
-		wg.Go(func() { _, errs[i] = ask(b.Context(), e, request(e, p, tokens, uint64(i)), nil) }) //nolint:gosec // not negative
+		wg.Go(func() { _, errs[i] = ask(b.Context(), e, request(e, p, tokens, uint64(i)), nil) })
 	}
 	wg.Wait()
 	b.Check(cmp.Or(errs...))

@@ -142,7 +142,7 @@ func (b *modelBench) speak(e *minicpmo.Engine, texts int, share float64, beside 
 	heards, errs := make([]heard, speakers), make([]error, speakers)
 	for i := range speakers {
 		wg.Go(func() {
-			heards[i], errs[i] = speakOn(ctx, e, text, time.Duration(rand.Int64N(int64(time.Second)))) //nolint:gosec // a load
+			heards[i], errs[i] = speakOn(ctx, e, text, time.Duration(rand.Int64N(int64(time.Second))))
 		})
 	}
 	before := e.Stats()

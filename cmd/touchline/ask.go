@@ -184,7 +184,7 @@ func (c *askCmd) ask(ctx context.Context, model inference.Model, cfg inference.C
 		stream = io.Discard
 	}
 	for n := range c.Repeat {
-		cycle, err := askOnce(ctx, session, cfg, out, uint32(n), stream) //nolint:gosec // at most 1000
+		cycle, err := askOnce(ctx, session, cfg, out, uint32(n), stream)
 		if err != nil {
 			return errors.Join(err, session.Close())
 		}

@@ -114,7 +114,7 @@ func stripes(t *testing.T) []byte {
 	t.Helper()
 	img := image.NewRGBA(image.Rect(0, 0, 320, 180))
 	for i := range 320 * 180 {
-		img.Set(i%320, i/320, color.RGBA{uint8(i % 320), uint8(i / 320), uint8(i / 7), 255}) //nolint:gosec // wraps
+		img.Set(i%320, i/320, color.RGBA{uint8(i % 320), uint8(i / 320), uint8(i / 7), 255}) // wraps
 	}
 	var out bytes.Buffer
 	require.NoError(t, png.Encode(&out, img))

@@ -132,7 +132,7 @@ func TestCameraCommandTakesWHIP(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
 			go func() { ended <- c.Run(ctx, a) }()
-			transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // made for this run
+			transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 			defer transport.CloseIdleConnections()
 			ask := func(method, token string) (status int, links []string) {
 				r, err := http.NewRequestWithContext(t.Context(), method, scheme+"://"+address+"/whip/match", strings.NewReader("x"))

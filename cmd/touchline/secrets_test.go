@@ -279,7 +279,7 @@ var triedPort atomic.Int32
 // freeAddress returns a free address below the ephemeral ports (net.ipv4.ip_local_port_range).
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	triedPort.CompareAndSwap(0, int32(20000+os.Getpid()%10000)) //nolint:gosec // in bounds
+	triedPort.CompareAndSwap(0, int32(20000+os.Getpid()%10000))
 	for range 1000 {
 		l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", triedPort.Add(1)))
 		if err == nil {

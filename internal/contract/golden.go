@@ -185,7 +185,7 @@ func Weights(size int) []byte {
 		x ^= x << 13
 		x ^= x >> 17
 		x ^= x << 5
-		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32(int32(x))/(1<<31)*0.1)) //nolint:gosec // any bits will do
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(float32(int32(x))/(1<<31)*0.1))
 	}
 	return out[:size]
 }

@@ -33,7 +33,7 @@ func TestHostileText(t *testing.T) {
 
 // TestTimes: cues are in order, none is shorter than a player shows, and no text is lost.
 func TestTimes(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // of a test
+	random := rand.New(rand.NewPCG(1, 2))
 	times := regexp.MustCompile(`(\d+):(\d\d):(\d\d),(\d{3}) --> (\d+):(\d\d):(\d\d),(\d{3})`)
 	for range 300 {
 		var cues []subtitle.Cue

@@ -195,7 +195,7 @@ func Head(length uint32, rate int) []byte {
 	u16, u32 := binary.LittleEndian.AppendUint16, binary.LittleEndian.AppendUint32
 	b := u32([]byte("RIFF"), max(length, 36+length))
 	b = u32(append(b, "WAVEfmt "...), 16)
-	b = u32(u16(u16(b, 1), 1), uint32(rate))    //nolint:gosec // G115: a rate
-	b = u16(u16(u32(b, uint32(2*rate)), 2), 16) //nolint:gosec // G115: a rate
+	b = u32(u16(u16(b, 1), 1), uint32(rate))
+	b = u16(u16(u32(b, uint32(2*rate)), 2), 16)
 	return u32(append(b, "data"...), length)
 }

@@ -104,7 +104,7 @@ func (m *maker) batch(loaded int, reading bool) (message, error) {
 	if reading {
 		b.inputs = make([]int16, 3*rows*rowSize)
 		for i := range rows * rowSize {
-			b.inputs[i], b.inputs[rows*rowSize+i] = int16(m.prompts.pad), -1 //nolint:gosec // a small vocabulary
+			b.inputs[i], b.inputs[rows*rowSize+i] = int16(m.prompts.pad), -1
 		}
 	}
 	for k := range rows {
@@ -120,7 +120,7 @@ func (m *maker) batch(loaded int, reading bool) (message, error) {
 			return message{}, err
 		}
 	}
-	return b.message(reading, int16(m.prompts.imageEnd)) //nolint:gosec // a small vocabulary
+	return b.message(reading, int16(m.prompts.imageEnd))
 }
 
 // row draws a window of a number of pictures.
@@ -231,7 +231,7 @@ func (b *batch) add(k, at, branch int, ids []int32, place int) {
 	size := b.rows * rowSize
 	for j, id := range ids {
 		i := k*rowSize + at + j
-		b.inputs[i], b.inputs[size+i], b.inputs[2*size+i] = int16(id), int16(branch), int16(place+j) //nolint:gosec // small
+		b.inputs[i], b.inputs[size+i], b.inputs[2*size+i] = int16(id), int16(branch), int16(place+j)
 	}
 }
 

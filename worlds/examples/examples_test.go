@@ -71,11 +71,11 @@ func receive(t *testing.T, r *bufio.Reader) received {
 		for i := range values {
 			switch part := raw[i*size:]; a.Type {
 			case typeInt8:
-				values[i] = int64(int8(part[0])) //nolint:gosec // as it was written
+				values[i] = int64(int8(part[0]))
 			case typeInt16:
-				values[i] = int64(int16(binary.LittleEndian.Uint16(part))) //nolint:gosec // as it was written
+				values[i] = int64(int16(binary.LittleEndian.Uint16(part)))
 			case typeInt64:
-				values[i] = int64(binary.LittleEndian.Uint64(part)) //nolint:gosec // as it was written
+				values[i] = int64(binary.LittleEndian.Uint64(part))
 			}
 		}
 		m.values = append(m.values, values)
@@ -190,7 +190,7 @@ func checkTexts(t *testing.T, p *prompts, m received) {
 	}
 	for i := 0; i < len(lines); i += 3 {
 		if at, holds := lines[i], lines[i+2]; at > 0 {
-			require.Contains(t, string(p.tokens.Piece(int32(ids[at]))), "\n") //nolint:gosec // a token
+			require.Contains(t, string(p.tokens.Piece(int32(ids[at]))), "\n")
 			require.LessOrEqual(t, holds, int64(1))
 		}
 	}

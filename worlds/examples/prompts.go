@@ -20,7 +20,7 @@ type prompts struct {
 
 // newPrompts reads a tokenizer. A picture has queries tokens.
 func newPrompts(path string, queries int) (*prompts, error) {
-	content, err := os.ReadFile(path) //nolint:gosec // a flag
+	content, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("read the tokenizer: %w", err)
 	}

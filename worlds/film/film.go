@@ -57,7 +57,7 @@ func (w *Command) Run(ctx context.Context) error {
 // encode has ffmpeg encode every picture and writes its record.
 func (w *Command) encode(ctx context.Context, world *worlds.World, lines io.Writer) error {
 	rate := strconv.Itoa(w.BitRate)
-	cmd := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-y", "-f", "rawvideo", "-pix_fmt", "yuv420p", //nolint:gosec // asked for
+	cmd := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-y", "-f", "rawvideo", "-pix_fmt", "yuv420p",
 		"-s", fmt.Sprintf("%dx%d", w.Width, w.Height), "-r", strconv.Itoa(w.FPS), "-i", "pipe:0",
 		"-c:v", "libx264", "-preset", "veryfast", "-pix_fmt", "yuv420p", "-g", strconv.Itoa(2*w.FPS),
 		"-b:v", rate, "-maxrate", rate, "-bufsize", rate, "-movflags", "+faststart", w.Video)
@@ -81,7 +81,7 @@ func (w *Command) encode(ctx context.Context, world *worlds.World, lines io.Writ
 func (w *Command) pictures(world *worlds.World, out io.Writer, lines *json.Encoder) error {
 	buf := make([]byte, world.I420Size())
 	last := uint32(0)
-	for n := range uint32(w.Seconds * w.FPS) { //nolint:gosec // positive
+	for n := range uint32(w.Seconds * w.FPS) {
 		if err := world.Render(n, buf); err != nil {
 			return err
 		}

@@ -10,7 +10,7 @@ type Dice struct{ *rand.Rand }
 
 // NewDice returns dice with a seed.
 func NewDice(seed uint64) Dice {
-	return Dice{rand.New(rand.NewPCG(seed, 0))} //nolint:gosec // reproducible
+	return Dice{rand.New(rand.NewPCG(seed, 0))}
 }
 
 // chance is true with probability p.

@@ -109,7 +109,7 @@ func (c matchClasses) list() []int8 {
 func bytesOf(classes ...int) []int8 {
 	out := make([]int8, len(classes))
 	for i, c := range classes {
-		out[i] = int8(c) //nolint:gosec // small
+		out[i] = int8(c)
 	}
 	return out
 }

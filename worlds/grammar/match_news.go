@@ -73,7 +73,7 @@ func replayed(last *News, age float64) *News {
 // scored reports a goal, or the celebration after it.
 func scored(d Dice, now *Fact, last *News, age float64) *News {
 	g := now.goal
-	team := side(g.Team + 1)      //nolint:gosec // 0 or 1
+	team := side(g.Team + 1)
 	id := keyOf(g.Team, g.Number) // without the score: films show another one every few seconds
 	if last != nil && last.key == id && (isGoal(last.Kind) || last.Kind == "joy") {
 		silent := 0.5
@@ -109,7 +109,7 @@ func attempt(w Window) *News {
 	if a == nil || !now.live() || now.is(atGoal, atHalf, atFull) {
 		return nil
 	}
-	n := &News{Kind: "shot", team: side(a.Team + 1), key: keyOf(a.Team, a.Number, now.shots[0]+now.shots[1])} //nolint:gosec // 0 or 1
+	n := &News{Kind: "shot", team: side(a.Team + 1), key: keyOf(a.Team, a.Number, now.shots[0]+now.shots[1])}
 	if now.plate {
 		n.number = a.Number
 	}

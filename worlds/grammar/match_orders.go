@@ -40,14 +40,14 @@ func questions() map[string]string {
 
 // order draws the team and the player, often ones that play in the window.
 func (m *matchWorld) order(d Dice, kind string, a asking) Order {
-	o := Order{Kind: kind, team: side(1 + d.IntN(2)), number: d.from(1, 12)} //nolint:gosec // 1 or 2
+	o := Order{Kind: kind, team: side(1 + d.IntN(2)), number: d.from(1, 12)}
 	var teams []string
 	if a.window == nil {
 		teams = sample(d, teamNames(), 2)
 	} else {
 		now := a.window.now()
 		if x := now.attempt; kind == "player" && x != nil && d.chance(0.7) {
-			o.team, o.number = side(x.Team+1), x.Number //nolint:gosec // 0 or 1
+			o.team, o.number = side(x.Team+1), x.Number
 		}
 		teams = now.teams[:]
 	}
@@ -216,7 +216,7 @@ func (m *matchWorld) Holds(d Dice, o Order, w Window) *News {
 	if a == nil || o.Kind != "shots" || !now.live() || now.is(atHalf, atFull) || a.Age <= 0.2 || a.Contact > 2.6 {
 		return nil
 	}
-	n := &News{Kind: "shot", team: side(a.Team + 1)} //nolint:gosec // 0 or 1
+	n := &News{Kind: "shot", team: side(a.Team + 1)}
 	if now.plate {
 		n.number = a.Number
 	}

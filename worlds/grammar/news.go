@@ -15,7 +15,7 @@ func sideOf(index *int) side {
 	if index == nil {
 		return neither
 	}
-	return side(*index + 1) //nolint:gosec // 0 or 1
+	return side(*index + 1)
 }
 
 // index returns the index of a side other than neither.

@@ -67,7 +67,7 @@ type alerts struct {
 
 func (c *Command) newAlerts(v *viewing) *alerts {
 	a := &alerts{Alerts: Alerts{Kinds: map[string]claims.Share{}}, heldOut: !c.Trained}
-	a.dice = rand.New(rand.NewPCG(v.seed, 0x616c65727473)) //nolint:gosec // reproducible
+	a.dice = rand.New(rand.NewPCG(v.seed, 0x616c65727473))
 	for kind, t := range v.topics {
 		if len(t.events) > 0 && v.book.Rule(a.dice, kind, a.heldOut) != "" {
 			a.kinds = append(a.kinds, kind)

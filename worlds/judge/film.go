@@ -33,7 +33,7 @@ const bitRate = "1500k"
 func newFilm(ctx context.Context, w *worlds.World, longSide int, length time.Duration, encoded bool) (*film, error) {
 	width, height := w.Size()
 	f := &film{
-		world: w, frames: uint32(ticks.Count(length, int64(w.FPS()))), //nolint:gosec // hours
+		world: w, frames: uint32(ticks.Count(length, int64(w.FPS()))),
 		width: longSide, height: longSide * height / width / 2 * 2,
 		raw: make([]byte, w.I420Size()),
 	}
@@ -90,12 +90,12 @@ func startCodec(ctx context.Context, f *film) (*codec, error) {
 	c := &codec{cancel: cancel, fed: make(chan struct{})}
 	w, h := f.world.Size()
 	rate := strconv.Itoa(f.world.FPS())
-	c.encode = exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-threads", "1", //nolint:gosec // numbers
+	c.encode = exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-threads", "1",
 		"-f", "rawvideo", "-pix_fmt", "yuv420p", "-s", fmt.Sprintf("%dx%d", w, h), "-r", rate, "-i", "pipe:0",
 		"-c:v", "libx264", "-threads", "1", "-preset", "superfast", "-tune", "zerolatency", "-x264-params", "scenecut=0",
 		"-g", strconv.Itoa(2*f.world.FPS()),
 		"-b:v", bitRate, "-maxrate", bitRate, "-bufsize", bitRate, "-f", "h264", "pipe:1")
-	c.decode = exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-threads", "1", //nolint:gosec // numbers
+	c.decode = exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-threads", "1",
 		"-f", "h264", "-r", rate, "-i", "pipe:0",
 		"-vf", fmt.Sprintf("scale=%d:%d:flags=area", f.width, f.height), "-pix_fmt", "rgb24", "-f", "rawvideo", "pipe:1")
 	c.encode.Stderr, c.decode.Stderr = &c.complaints, io.Discard
@@ -173,4 +173,4 @@ func shrink(i420 []byte, w, h, width, height int) []byte {
 	return out
 }
 
-func clip(v int) byte { return byte(max(0, min(255, (v+128)>>8))) } //nolint:gosec // clipped
+func clip(v int) byte { return byte(max(0, min(255, (v+128)>>8))) } // clipped

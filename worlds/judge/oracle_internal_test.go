@@ -147,7 +147,7 @@ func (c *Command) ask(t *testing.T, g *grammar.Grammar, seed uint64) *viewing {
 	require.NoError(t, err)
 	const apart = 30 / grammar.FPS // frames
 	o := &oracle{orders: map[string]order{}, dice: grammar.NewDice(1)}
-	for n := range uint32(60 * c.Minutes * grammar.FPS) { //nolint:gosec // some thousands
+	for n := range uint32(60 * c.Minutes * grammar.FPS) {
 		o.records = append(o.records, w.Record(n*apart, n*apart-min(n*apart, apart)))
 	}
 	o.film = grammar.NewFilm(g.World(c.World), o.records)

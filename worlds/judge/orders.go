@@ -34,7 +34,7 @@ func (o order) question() bool { return strings.HasPrefix(o.kind, "q_") || o.kin
 
 // schedule draws a film's orders: several of each kind, in order of time.
 func (c *Command) schedule(v *viewing) {
-	dice := rand.New(rand.NewPCG(v.seed, 0x6f7264657273)) //nolint:gosec // reproducible
+	dice := rand.New(rand.NewPCG(v.seed, 0x6f7264657273))
 	each := func(all int) int { return (all + c.Seeds - 1) / c.Seeds }
 	for _, kind := range v.book.Kinds() {
 		for range each(c.Orders) {

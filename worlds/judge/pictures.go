@@ -48,9 +48,9 @@ func between(pix []byte, w, h int, x, y float64, c int) byte {
 
 // stranger draws picture n of pictures that show neither match nor yard: gradients, textures, drawings, screens of text.
 func stranger(n, width, height int) media.VideoFrame {
-	dice := rand.New(rand.NewPCG(uint64(n), 0x737472616e6765)) //nolint:gosec // reproducible
+	dice := rand.New(rand.NewPCG(uint64(n), 0x737472616e6765))
 	colour := func() paint.RGB {
-		return paint.RGB{byte(dice.IntN(256)), byte(dice.IntN(256)), byte(dice.IntN(256))} //nolint:gosec // below 256
+		return paint.RGB{byte(dice.IntN(256)), byte(dice.IntN(256)), byte(dice.IntN(256))}
 	}
 	buf := make([]byte, paint.I420Size(width, height))
 	canvas := paint.NewCanvas(buf, width, height)
@@ -119,7 +119,7 @@ func readPictures(dir string, width, height int) (out []media.VideoFrame, err er
 }
 
 func readPicture(name string, width, height int) (media.VideoFrame, error) {
-	file, err := os.Open(name) //nolint:gosec // asked for
+	file, err := os.Open(name)
 	if err != nil {
 		return media.VideoFrame{}, err
 	}
@@ -133,7 +133,7 @@ func readPicture(name string, width, height int) (media.VideoFrame, error) {
 	for y := b.Min.Y; y < b.Max.Y; y++ {
 		for x := b.Min.X; x < b.Max.X; x++ {
 			r, g, bl, _ := img.At(x, y).RGBA()
-			whole = append(whole, byte(r>>8), byte(g>>8), byte(bl>>8)) //nolint:gosec // 16 bits
+			whole = append(whole, byte(r>>8), byte(g>>8), byte(bl>>8))
 		}
 	}
 	f := media.VideoFrame{Width: width, Height: height, Pix: make([]byte, 0, width*height*3)}
@@ -148,7 +148,7 @@ func readPicture(name string, width, height int) (media.VideoFrame, error) {
 						sum += int(whole[(py*b.Dx()+px)*3+c])
 					}
 				}
-				f.Pix = append(f.Pix, byte(sum/((x1-x0)*(y1-y0)))) //nolint:gosec // a mean of bytes
+				f.Pix = append(f.Pix, byte(sum/((x1-x0)*(y1-y0))))
 			}
 		}
 	}

@@ -48,7 +48,7 @@ func (c *Command) meetStrangers(ctx context.Context, cfg configs.Config, profile
 		}
 		var frames []window.Frame
 		for i := range cfg.Agent.Frames {
-			picture.Epoch, picture.PTS = uint32(n+1), time.Duration(i)*200*time.Millisecond //nolint:gosec // a number of pictures
+			picture.Epoch, picture.PTS = uint32(n+1), time.Duration(i)*200*time.Millisecond
 			frames = append(frames, window.Frame{VideoFrame: picture})
 		}
 		prompt := prompt.Look{System: profile.Prompt, Spoken: true, Change: window.Whole, Frames: look.Pictures(frames)}.

@@ -83,7 +83,7 @@ func (c *Command) Run(ctx context.Context, log zerolog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("write the figures: %w", err)
 	}
-	if err := os.WriteFile(c.JSON, append(text, '\n'), 0o644); err != nil { //nolint:gosec // a report
+	if err := os.WriteFile(c.JSON, append(text, '\n'), 0o644); err != nil {
 		return fmt.Errorf("write the figures: %w", err)
 	}
 	return nil
@@ -153,9 +153,9 @@ func (c *Command) watchAll(ctx context.Context, cfg configs.Config, log zerolog.
 			if err := watching.Err(); err != nil {
 				return err
 			}
-			v, err := c.watch(watching, cfg, profile, engines, c.FirstSeed+uint64(i)) //nolint:gosec // not negative
+			v, err := c.watch(watching, cfg, profile, engines, c.FirstSeed+uint64(i))
 			if err != nil {
-				return fmt.Errorf("watch seed %d: %w", c.FirstSeed+uint64(i), err) //nolint:gosec // not negative
+				return fmt.Errorf("watch seed %d: %w", c.FirstSeed+uint64(i), err)
 			}
 			seen[i] = v
 			return nil

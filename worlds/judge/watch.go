@@ -71,7 +71,7 @@ func (v *viewing) watch(ctx context.Context, film *film) error {
 		if !sampled && !look {
 			continue
 		}
-		picture.Epoch = uint32(v.seed) //nolint:gosec // only to tell films apart
+		picture.Epoch = uint32(v.seed)
 		v.window.Push(picture)
 		if sampled {
 			v.session.Observe(inference.Frame{PTS: at, Epoch: picture.Epoch, Width: picture.Width, Height: picture.Height, Pix: picture.Pix})

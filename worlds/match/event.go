@@ -77,7 +77,7 @@ func (s *Shot) UnmarshalText(text []byte) error {
 	if n < 0 {
 		return fmt.Errorf("read shot %q: no such shot", text)
 	}
-	*s = Shot(n) //nolint:gosec // one of six
+	*s = Shot(n)
 	return nil
 }
 

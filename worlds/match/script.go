@@ -293,7 +293,7 @@ func (s *script) dimOrBrighten(at int64) {
 	if lamp.Level < 256 {
 		to.Level, kind, text = 256, Brighten, "the floodlights come up"
 	} else {
-		to.Level = int16(130 + s.rng.IntN(30)) //nolint:gosec // below 256
+		to.Level = int16(130 + s.rng.IntN(30))
 	}
 	s.lights = append(s.lights, lightSpan{start: at, from: lamp, to: to})
 	s.event(Event{At: ms(at), Kind: kind, Text: text})

@@ -34,7 +34,7 @@ func (m *Match) Sound(from int64, pcm []int16) {
 	blows := m.script.blows(first.Milliseconds(), last.Milliseconds())
 	var crowd [3]paint.Noise
 	for i := range crowd {
-		crowd[i] = paint.Noise{Seed: m.seed, Layer: uint64(7 + i), Step: 24 << i} //nolint:gosec // 0 to 2
+		crowd[i] = paint.Noise{Seed: m.seed, Layer: uint64(7 + i), Step: 24 << i}
 	}
 	swell := paint.Noise{Seed: m.seed, Layer: 11, Step: SoundRate}
 	for i := range pcm {

@@ -18,7 +18,7 @@ type Noise struct {
 func (n *Noise) At(tick int64) float64 {
 	point := tick / n.Step
 	if !n.known || point != n.point {
-		value := func(p int64) float64 { return 2*Chance(n.Seed, n.Layer, uint64(p)) - 1 } //nolint:gosec // any number will do
+		value := func(p int64) float64 { return 2*Chance(n.Seed, n.Layer, uint64(p)) - 1 }
 		n.known, n.point, n.left, n.right = true, point, value(point), value(point+1)
 	}
 	return n.left + (n.right-n.left)*float64(tick-point*n.Step)/float64(n.Step)

@@ -130,7 +130,7 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for i := range s.seeds {
 		g.Go(func() error {
-			n, err := s.film(ctx, s.first+uint64(i)) //nolint:gosec // not negative
+			n, err := s.film(ctx, s.first+uint64(i))
 			pictures.Add(int64(n))
 			return err
 		})
@@ -146,7 +146,7 @@ func run(ctx context.Context, args []string, log io.Writer) error {
 
 // film renders one seed and returns the number of pictures.
 func (s *settings) film(ctx context.Context, seed uint64) (n int, err error) {
-	dice := rand.New(rand.NewPCG(seed, 0x6e616e6f)) //nolint:gosec // training data, no secrets
+	dice := rand.New(rand.NewPCG(seed, 0x6e616e6f))
 	offset := uint32(dice.IntN(s.offset*worldFPS + 1))
 	world, err := worlds.New(worlds.Options{
 		World: s.world, Seed: seed, Width: s.source.width, Height: s.source.height, FPS: worldFPS,
@@ -177,15 +177,15 @@ func (s *settings) film(ctx context.Context, seed uint64) (n int, err error) {
 	lines := json.NewEncoder(truth)
 	shrink := newScaler(s.source, s.size)
 	drawn, kept := make([]byte, world.I420Size()), make([]byte, s.size.width*s.size.height*3/2)
-	step := uint32(worldFPS / s.fps) //nolint:gosec // at most 30
+	step := uint32(worldFPS / s.fps)
 	for n = range s.seconds * s.fps {
 		if err := ctx.Err(); err != nil {
 			return n, err
 		}
-		frame := offset + uint32(n)*step //nolint:gosec // some thousands
+		frame := offset + uint32(n)*step
 		if s.clockEvery > 0 && n%s.clockEvery == 0 {
 			shiftClock(world, world.PTS(frame), dice)
-			shiftScore(world, world.PTS(frame), world.PTS(frame+uint32(s.clockEvery)*step), dice) //nolint:gosec // some thousands
+			shiftScore(world, world.PTS(frame), world.PTS(frame+uint32(s.clockEvery)*step), dice)
 		}
 		if err := lines.Encode(world.Record(frame, frame-min(frame, step))); err != nil {
 			return n, fmt.Errorf("write the truth: %w", err)

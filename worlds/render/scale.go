@@ -90,7 +90,7 @@ func (p *scaledPlane) scale(dst, src []byte) {
 			for k, w := range t.weights {
 				v += w * p.mid[(t.first+k)*cols+x]
 			}
-			dst[y*cols+x] = uint8(min(255, (v+unit<<keep/2)/(unit<<keep))) //nolint:gosec // 0 to 255
+			dst[y*cols+x] = uint8(min(255, (v+unit<<keep/2)/(unit<<keep))) // 0 to 255
 		}
 	}
 }

@@ -54,7 +54,7 @@ func Write(ctx context.Context, path string, length time.Duration, walks ...Walk
 			return fmt.Errorf("%s: %w", w.Photo, err)
 		}
 	}
-	cmd := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-y", "-f", "rawvideo", "-pix_fmt", "rgba", //nolint:gosec // constants and a path
+	cmd := exec.CommandContext(ctx, "ffmpeg", "-v", "error", "-y", "-f", "rawvideo", "-pix_fmt", "rgba",
 		"-s", fmt.Sprintf("%dx%d", Width, Height), "-r", strconv.Itoa(FPS), "-i", "pipe:0",
 		"-c:v", "libx264", "-preset", "ultrafast", "-tune", "zerolatency", "-g", strconv.Itoa(FPS), "-pix_fmt", "yuv420p", path)
 	in, err := cmd.StdinPipe()

@@ -61,7 +61,7 @@ func newRelay(to netip.AddrPort, seed uint64) (*relay, error) {
 		return nil, fmt.Errorf("open the relay for media: %w", err)
 	}
 	_ = conn.SetReadBuffer(1 << 20)
-	return &relay{to: to, conn: conn, idle: idleFlow, rand: rand.New(rand.NewPCG(seed, 2))}, nil //nolint:gosec // packets to lose, not secrets
+	return &relay{to: to, conn: conn, idle: idleFlow, rand: rand.New(rand.NewPCG(seed, 2))}, nil
 }
 
 func (r *relay) addr() netip.AddrPort { return r.conn.LocalAddr().(*net.UDPAddr).AddrPort() } //nolint:forcetypeassert // a UDP socket's

@@ -32,7 +32,7 @@ type Engine struct {
 func NewEngine(seed uint64, least, most time.Duration) *Engine {
 	return &Engine{
 		Least: least, Most: most,
-		rand:    rand.New(rand.NewPCG(seed, 1)), //nolint:gosec // latencies, not secrets
+		rand:    rand.New(rand.NewPCG(seed, 1)),
 		counter: map[string]uint32{},
 	}
 }

@@ -50,7 +50,7 @@ func MakeClip(ctx context.Context, c media.Codec, width, height, fps, bitRate in
 	defer wg.Wait()
 	defer cancel()
 	for i := range n {
-		pic := codec.Picture{Pix: world.Frame(uint32(i)), PTS: world.PTS(uint32(i))} //nolint:gosec // small
+		pic := codec.Picture{Pix: world.Frame(uint32(i)), PTS: world.PTS(uint32(i))}
 		for {
 			if err = enc.Encode(ctx, pic, i%fps == 0); err == nil || ctx.Err() != nil {
 				break
@@ -127,7 +127,7 @@ func hum(ctx context.Context, out *publish.CameraPublisher) error {
 		if err := Wait(ctx, time.Until(start.Add(time.Duration(n)*20*time.Millisecond))); err != nil {
 			return err
 		}
-		_, _ = out.WriteOpus(packets[n%len(packets)], uint32(n*frame), n == 0) //nolint:gosec // wraps as timestamps do
+		_, _ = out.WriteOpus(packets[n%len(packets)], uint32(n*frame), n == 0) // wraps as timestamps do
 	}
 }
 

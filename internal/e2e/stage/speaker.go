@@ -75,7 +75,7 @@ func (p *Speaker) Flood(ctx context.Context, packet []byte) error {
 			}
 		}
 		if err := p.track.WriteRTP(&rtp.Packet{
-			Header:  rtp.Header{Version: 2, SequenceNumber: uint16(n), Timestamp: n * 960}, //nolint:gosec // it wraps around
+			Header:  rtp.Header{Version: 2, SequenceNumber: uint16(n), Timestamp: n * 960}, // it wraps around
 			Payload: packet,
 		}, nil); err != nil {
 			return fmt.Errorf("send a flood: %w", err)

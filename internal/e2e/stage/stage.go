@@ -313,7 +313,7 @@ func (s *Stage) viewer(roomName string, deaf bool) (v *Viewer, leave func(), err
 // numberOf returns the frame counter of the picture with a PTS, which may be rounded to an RTP clock.
 func numberOf(w *worlds.World, pts time.Duration) uint32 {
 	step := w.PTS(1)
-	return uint32((pts + step/2) / step) //nolint:gosec // some thousands
+	return uint32((pts + step/2) / step)
 }
 
 // Lost compares a viewer's pictures with the camera's published pictures, between the first and the last picture whose
