@@ -77,7 +77,7 @@ func (d *device) mask(slot int, forbidden *sample.Set) error {
 	if !ok {
 		row = make([]float32, vocab)
 		for id := range row {
-			if forbidden.Has(int32(id)) { //nolint:gosec // bounded by the vocabulary
+			if forbidden.Has(int32(id)) {
 				row[id] = networks.ForbiddenBias
 			}
 		}

@@ -190,14 +190,14 @@ func (r *voiced) speak(first int32, tokens int, codes [2]int, most time.Duration
 	ended := make(chan struct{})
 	answer := r.askSeen(func(n int) {
 		if n == voice.ChunkTokens+1 {
-			turn.Feed(tts.Piece{IDs: []int32{int32(codes[0])}, Text: "One two three"}) //nolint:gosec // small
+			turn.Feed(tts.Piece{IDs: []int32{int32(codes[0])}, Text: "One two three"})
 			_ = r.loop.voice.Submit(turn)
 		}
 	}, first, 414, tokens, photos...)
 	go func() {
 		defer close(ended)
 		<-answer.done
-		turn.Feed(tts.Piece{IDs: []int32{int32(codes[1])}, Text: " four.", Last: true}) //nolint:gosec // small
+		turn.Feed(tts.Piece{IDs: []int32{int32(codes[1])}, Text: " four.", Last: true})
 	}()
 	defer func() { <-ended }()
 	defer turn.Cancel()

@@ -95,7 +95,7 @@ func (m *Device) Embed(n int) (run func() error, ok bool) {
 func (m *Device) Prefill(set, n int) error {
 	p := &prompt{ids: make([]int32, min(n, m.d.sel.chunk, m.d.sel.layout.MaxLen-1))}
 	for i := range p.ids {
-		p.ids[i] = int32(i % m.d.sel.dims.Decoder.Vocab) //nolint:gosec // below the vocabulary
+		p.ids[i] = int32(i % m.d.sel.dims.Decoder.Vocab)
 	}
 	return m.d.prefill(set, 0, p, 0, len(p.ids), 0)
 }
@@ -108,7 +108,7 @@ func (m *Device) Decode(set, n, positions int) (run func() error, ok bool) {
 	}
 	tokens, lengths := make([]int32, l.Slots), make([]int32, l.Slots)
 	for i := range lengths {
-		lengths[i] = int32(min(positions, l.MaxLen-1)) //nolint:gosec // bounded by the layout
+		lengths[i] = int32(min(positions, l.MaxLen-1))
 	}
 	return func() error { return m.d.decode(set, kvcache.Range{Size: n}, tokens, lengths, false) }, true
 }

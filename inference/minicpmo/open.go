@@ -60,7 +60,7 @@ func prepare(b *models.Bundle, o Options) (*Engine, error) {
 		name: m.Name, log: o.Logger.With().Str("component", "minicpmo").Logger(), now: o.Now,
 		cache: newPictures(c.MiniCPM.VisionCache), slices: c.MaxSlices, maxTokens: c.MaxTokens,
 		queue: c.MiniCPM.Queue, hiddenSize: m.Dims.Decoder.Hidden, features: m.Image.Features,
-		seed:     uint64(max(c.MiniCPM.Seed, 0)), //nolint:gosec // not negative
+		seed:     uint64(max(c.MiniCPM.Seed, 0)),
 		ownVoice: c.Voice.Program == inference.VoiceAuto || c.Voice.Program == inference.VoiceModel,
 	}
 	e.Host = step.NewHost(e.log)
@@ -88,7 +88,7 @@ func prepare(b *models.Bundle, o Options) (*Engine, error) {
 func vocabulary(t *tokenizer.Tokenizer, logits int) (*schema.Vocabulary, error) {
 	pieces := make([][]byte, min(t.Size(), logits))
 	for i := range pieces {
-		if id := int32(i); !t.Special(id) { //nolint:gosec // bounded by the vocabulary
+		if id := int32(i); !t.Special(id) {
 			pieces[i] = t.Piece(id)
 		}
 	}
@@ -115,7 +115,7 @@ func (e *Engine) rules(m *models.Manifest, c Settings) error {
 	}
 	suppressed := make([]int32, 0, len(c.MiniCPM.SuppressTokens))
 	for _, id := range c.MiniCPM.SuppressTokens {
-		suppressed = append(suppressed, int32(id)) //nolint:gosec // checked by the settings
+		suppressed = append(suppressed, int32(id))
 	}
 	var err error
 	e.chat, e.speech = sample.Chat(), sample.Speech()

@@ -92,7 +92,7 @@ func (l *loop) prefill(c *cycle, n int) error {
 		l.prefillCost.learn(n, took)
 		l.stats.count(func(s *Stats) {
 			s.Prefill.took(took)
-			s.Prompt += uint64(n) //nolint:gosec // not negative
+			s.Prompt += uint64(n)
 		})
 		err = l.Pool.Advance(c.Slot, n)
 	}

@@ -118,7 +118,7 @@ func (s *Session) request(p inference.Prompt) (Request, error) {
 		return Request{}, errNoFrames
 	}
 	r := Request{Frames: p.Frames, Source: s.source, MaxTokens: e.maxTokens, Slices: p.MaxSlices, Schema: p.Schema, Urgent: p.Urgent}
-	s.slices.Store(int32(p.MaxSlices)) //nolint:gosec // Grid refuses more than a few
+	s.slices.Store(int32(p.MaxSlices))
 	if p.MaxTokens > 0 {
 		r.MaxTokens = p.MaxTokens
 	}

@@ -75,7 +75,7 @@ func (c *crowd) run(seed uint64, n int) {
 	var rooms sync.WaitGroup
 	for room := range speakers * len(c.engines) {
 		rooms.Go(func() {
-			r := rand.New(rand.NewPCG(seed, uint64(room))) //nolint:gosec // a script
+			r := rand.New(rand.NewPCG(seed, uint64(room)))
 			for c.left.Add(-1) >= 0 && !c.t.Failed() {
 				if err := c.one(c.engines[room%len(c.engines)], r); err != nil {
 					c.t.Errorf("room %d: %v", room, err)

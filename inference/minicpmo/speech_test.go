@@ -379,7 +379,7 @@ func turnEnd(t *testing.T, w *voice.Wave, n int, first bool) []float32 {
 	t.Helper()
 	codes := make([]int32, 2*tts.WindowCodes)
 	for i := range codes {
-		codes[i] = int32(i * 71 % 4000) //nolint:gosec // small
+		codes[i] = int32(i * 71 % 4000)
 	}
 	require.NoError(t, w.Begin(2, "default"))
 	samples := 0

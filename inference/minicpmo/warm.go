@@ -101,7 +101,7 @@ func (d *device) warmPrefill() (cost, error) {
 func (d *device) measureSteps(tokens, lengths []int32) (stepCosts, error) {
 	l := d.sel.layout
 	for i := range lengths { // a usual length
-		lengths[i] = int32(min(l.MaxLen/2, 400)) //nolint:gosec // bounded by the layout
+		lengths[i] = int32(min(l.MaxLen/2, 400))
 	}
 	var costs stepCosts
 	for set := range d.sessions {

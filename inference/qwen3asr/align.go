@@ -74,7 +74,7 @@ func (d *device) align(j *job) (_ []int32, err error) {
 		err = errors.Join(err, failed)
 	}
 	input("inputs_embeds", d.float, embeds, 1, int64(n), int64(hidden))
-	input("seqlens_k", models.Int32, ort.Bytes([]int32{int32(n - 1)}), 1) //nolint:gosec // bounded by the positions
+	input("seqlens_k", models.Int32, ort.Bytes([]int32{int32(n - 1)}), 1)
 	input("positions", models.Int64, ort.Bytes(j.slots), int64(len(j.slots)))
 	total, failed := arena.Scalar(n)
 	out, classes, failed2 := arena.Tensor("classes", models.Int64, int64(len(j.slots)))
@@ -93,7 +93,7 @@ func (d *device) align(j *job) (_ []int32, err error) {
 	}
 	found := make([]int32, len(best))
 	for i, c := range best {
-		found[i] = int32(c) //nolint:gosec // bounded by the classes
+		found[i] = int32(c)
 	}
 	return found, nil
 }

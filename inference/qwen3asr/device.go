@@ -293,7 +293,7 @@ const chunkFrames = 100
 // chunks returns the number of chunks of a run for a number of frames, a power of two.
 func chunks(frames, chunk int) int {
 	n := (frames + chunk - 1) / chunk
-	return 1 << bits.Len(uint(max(n-1, 0))) //nolint:gosec // not negative
+	return 1 << bits.Len(uint(max(n-1, 0)))
 }
 
 // encoder runs the encoder of sound for several windows at once.
@@ -371,7 +371,7 @@ func (e *encoder) run(windows []*window) error {
 		for b := range mel.SpeechBins {
 			copy(into[b*n*e.dims.Chunk:], w.mel[b*w.frames:][:w.frames])
 		}
-		ort.Slice[int32](s.rows.Host(i, 1))[0] = int32(w.rows) //nolint:gosec // at most those of a window
+		ort.Slice[int32](s.rows.Host(i, 1))[0] = int32(w.rows)
 	})
 	if err := s.network.Run(r); err != nil {
 		return err

@@ -154,7 +154,7 @@ func (l *loop) highest() class {
 	highest := file
 	for _, j := range l.Rows {
 		if j != nil {
-			highest = min(highest, class(j.Rank)) //nolint:gosec // a class
+			highest = min(highest, class(j.Rank))
 		}
 	}
 	return highest
@@ -317,7 +317,7 @@ func (l *loop) begin(r kvcache.Range) error {
 				l.Finish(j, failed)
 				continue
 			}
-			l.stats.prompt.Add(uint64(n)) //nolint:gosec // not negative
+			l.stats.prompt.Add(uint64(n))
 			j.Filled = n
 			l.Decode(j, j.prompt.ids[n])
 			continue
@@ -391,7 +391,7 @@ func (l *loop) prefill(j *job) error {
 		return l.Failing(j, err)
 	}
 	l.stats.prompts.Add(1)
-	l.stats.prompt.Add(uint64(to - j.Filled)) //nolint:gosec // not negative
+	l.stats.prompt.Add(uint64(to - j.Filled))
 	if j.Filled = to; to < len(j.prompt.ids) {
 		return nil
 	}
@@ -402,7 +402,7 @@ func (l *loop) prefill(j *job) error {
 // Step implements step.Engine.
 func (l *loop) Step(r kvcache.Range, tokens, lengths []int32) error {
 	l.stats.steps.Add(1)
-	l.stats.tokens.Add(uint64(l.Active)) //nolint:gosec // not negative
+	l.stats.tokens.Add(uint64(l.Active))
 	return l.dev.decode(r, tokens, lengths)
 }
 

@@ -92,7 +92,7 @@ func (m *Device) Decode(n int) func() error {
 	}
 	tokens, lengths := make([]int32, slots), make([]int32, slots)
 	for i := range lengths {
-		lengths[i] = int32(m.Positions) //nolint:gosec // bounded by the layout
+		lengths[i] = int32(m.Positions)
 	}
 	return func() error { return m.d.decode(kvcache.Range{Size: n}, tokens, lengths) }
 }

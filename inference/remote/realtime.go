@@ -274,7 +274,7 @@ func (s *channel) append(ctx context.Context, sound []float32) error {
 	for piece := range slices.Chunk(sound, realtimePiece) {
 		b := make([]byte, 0, 2*len(piece))
 		for _, v := range piece {
-			b = binary.LittleEndian.AppendUint16(b, uint16(int16(max(-1, min(1, v))*32767))) //nolint:gosec // the same bits
+			b = binary.LittleEndian.AppendUint16(b, uint16(int16(max(-1, min(1, v))*32767))) // the same bits
 		}
 		event := map[string]any{"type": "input_audio_buffer.append", "audio": base64.StdEncoding.EncodeToString(b)}
 		if err := s.write(ctx, event); err != nil {

@@ -106,7 +106,7 @@ func serveAt(t *testing.T, l net.Listener, models string, chat func(w http.Respo
 		s.mu.Unlock()
 		s.chat(w, req, n)
 	})
-	s.Server = &httptest.Server{Listener: l, Config: &http.Server{Handler: mux}} //nolint:gosec // of a test
+	s.Server = &httptest.Server{Listener: l, Config: &http.Server{Handler: mux}}
 	s.Start()
 	t.Cleanup(func() {
 		s.CloseClientConnections() // A handler may hang in a write.

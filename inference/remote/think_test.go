@@ -50,7 +50,7 @@ func TestMarks(t *testing.T) {
 
 // TestThoughtsInPieces: what is shown does not depend on how the stream is split, and never contains marked thoughts.
 func TestThoughtsInPieces(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // of a test
+	random := rand.New(rand.NewPCG(1, 2))
 	marks := append(remote.Marks(), "<|other|>", "<", "[", "◁", "<|", "final", "analysis")
 	pairs := [][2]string{
 		{"<think>", "</think>"},

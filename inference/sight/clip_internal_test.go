@@ -30,7 +30,7 @@ func clip(t *testing.T, width int, filters string, step time.Duration, use func(
 	}
 	scale := map[int]string{448: "448:336", 640: "640:480"}[width]
 	cmd := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i", clipFile, "-vf", filters+",scale="+scale+":flags=area",
-		"-fps_mode", "passthrough", "-f", "rawvideo", "-pix_fmt", "rgb24", "-") //nolint:gosec // constants
+		"-fps_mode", "passthrough", "-f", "rawvideo", "-pix_fmt", "rgb24", "-")
 	out, err := cmd.StdoutPipe()
 	require.NoError(t, err)
 	cmd.Stderr = os.Stderr

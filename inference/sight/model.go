@@ -74,7 +74,7 @@ func (*Model) Name() string { return inference.EngineSight }
 
 // NewSession opens one room's conversation.
 func (m *Model) NewSession() (inference.Session, error) {
-	return newSession(m, rand.New(rand.NewPCG(m.seed, m.rooms.Add(1)))), nil //nolint:gosec // words
+	return newSession(m, rand.New(rand.NewPCG(m.seed, m.rooms.Add(1)))), nil
 }
 
 // Status returns ready.

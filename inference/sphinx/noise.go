@@ -196,7 +196,7 @@ func speechLevel(sound []float32) float64 {
 // samples returns sound as 16-bit PCM for the model: its steady noise is replaced by a faint one.
 func samples(sound []float32) []byte {
 	sound = reduceNoise(sound)
-	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // noise
+	rng := rand.New(rand.NewPCG(1, 2))
 	level := max(leastFloor, floorBelow*speechLevel(sound))
 	const pad = around * inference.RecognizerRate / frameRate
 	out := make([]byte, 0, 2*(len(sound)+2*pad))
@@ -204,7 +204,7 @@ func samples(sound []float32) []byte {
 	add := func(v float32) {
 		noise = floorColour*noise + fresh*rng.NormFloat64()
 		n := int16(min(max((float64(v)+level*noise)*math.MaxInt16, math.MinInt16), math.MaxInt16))
-		out = append(out, byte(n), byte(n>>8)) //nolint:gosec // the halves of a number
+		out = append(out, byte(n), byte(n>>8))
 	}
 	for range pad {
 		add(0)

@@ -56,7 +56,7 @@ func TestSamples(t *testing.T) {
 		sum := 0.0
 		const n = 2400
 		for i := range n {
-			v := float64(int16(uint16(pcm[2*i]) | uint16(pcm[2*i+1])<<8)) //nolint:gosec // a sample
+			v := float64(int16(uint16(pcm[2*i]) | uint16(pcm[2*i+1])<<8))
 			sum += v * v
 		}
 		return math.Sqrt(sum / n)

@@ -393,7 +393,7 @@ func FuzzStream(fz *testing.F) {
 	fz.Add(uint64(1), uint16(40), uint16(500), uint16(300), uint16(0), uint16(2000))
 	fz.Add(uint64(7), uint16(900), uint16(0), uint16(9), uint16(1), uint16(33))
 	fz.Fuzz(func(t *testing.T, seed uint64, frames, pause, before, piece, most uint16) {
-		random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // G404: a test
+		random := rand.New(rand.NewPCG(seed, 1))
 		probs := map[int]float64{}
 		p := 0.0
 		for i := range int(frames%1000) + 2 {

@@ -76,7 +76,7 @@ func argmax(row []float32) int32 {
 			best = i
 		}
 	}
-	return int32(best) //nolint:gosec // a row of logits
+	return int32(best)
 }
 
 // gap returns the difference of the largest two values of a row.

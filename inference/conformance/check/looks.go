@@ -155,7 +155,7 @@ func rgb(i420 []byte, w, h int) []byte {
 			l := (int(i420[y*w+x]) - 16) * 298
 			u, v := int(i420[at])-128, int(i420[at+w*h/4])-128
 			for _, c := range [3]int{l + 409*v, l - 100*u - 208*v, l + 516*u} {
-				out = append(out, byte(max(0, min(255, (c+128)>>8)))) //nolint:gosec // clipped
+				out = append(out, byte(max(0, min(255, (c+128)>>8)))) // clipped
 			}
 		}
 	}

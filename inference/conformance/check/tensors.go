@@ -68,7 +68,7 @@ func (t *tensors) ids(name string) []int32 {
 	wide := t.ints(name)
 	out := make([]int32, len(wide))
 	for i, id := range wide {
-		if out[i] = int32(id); int64(out[i]) != id { //nolint:gosec // compared
+		if out[i] = int32(id); int64(out[i]) != id {
 			t.fail("%s: expected token ids, got %d", name, id)
 		}
 	}

@@ -280,7 +280,7 @@ func (v *voiceCheck) speak(fixture string, run func(t *tally, lm *voice.LM, l kv
 }
 
 // end returns the code that ends a piece of text.
-func (v *voiceCheck) end() int32 { return int32(v.bundle.Manifest.Dims.Speech.TTS.Codes - 1) } //nolint:gosec // a vocabulary
+func (v *voiceCheck) end() int32 { return int32(v.bundle.Manifest.Dims.Speech.TTS.Codes - 1) }
 
 // stream compares the codes sampled for each piece of a turn, given the recorded conditions.
 func (v *voiceCheck) stream(t *tally, dir string, lm *voice.LM) {

@@ -137,7 +137,7 @@ func force(lm tts.LM, pieces []forced, end int32, exact bool) error {
 		length += n
 		for i, code := range p.codes {
 			if i > 0 {
-				at := []int32{int32(length)} //nolint:gosec // bounded by the layout
+				at := []int32{int32(length)}
 				if err := lm.Step(kvcache.Range{Size: 1}, [][]int32{history}, at); err != nil {
 					return err
 				}

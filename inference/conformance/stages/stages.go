@@ -142,7 +142,7 @@ func Rows(values []float32, bins int) []float32 {
 func Noise(n int, seed uint32) []float32 {
 	values := make([]float32, n)
 	for i := range values {
-		x := uint32(i)*2654435761 + seed //nolint:gosec // wraps
+		x := uint32(i)*2654435761 + seed // wraps
 		x ^= x >> 16
 		x *= 0x85EBCA6B
 		x ^= x >> 13

@@ -54,7 +54,7 @@ func (s Shape) specialTokens() map[string]int32 {
 	names, _ := s.special()
 	tokens := make(map[string]int32, len(names))
 	for i, name := range names {
-		tokens[name] = int32(s.firstToken() + i) //nolint:gosec // below the vocabulary's size
+		tokens[name] = int32(s.firstToken() + i)
 	}
 	return tokens
 }
@@ -79,7 +79,7 @@ func (s Shape) forbidden() []int32 {
 	pieces := alphabet()
 	var ids []int32
 	for _, mark := range ":#@*()[]&/$" {
-		ids = append(ids, int32(slices.Index(pieces, string(mark)))) //nolint:gosec // below 256
+		ids = append(ids, int32(slices.Index(pieces, string(mark))))
 	}
 	slices.Sort(ids)
 	return append(ids, s.specialTokens()["<unk>"])
@@ -187,7 +187,7 @@ func (s Shape) pieces() (vocab map[string]int32, merges []string, added []checkp
 	vocab = make(map[string]int32, first)
 	add := func(piece string) {
 		if _, ok := vocab[piece]; !ok {
-			vocab[piece] = int32(len(vocab)) //nolint:gosec // below the vocabulary's size
+			vocab[piece] = int32(len(vocab))
 		}
 	}
 	for _, piece := range pieces {
@@ -198,7 +198,7 @@ func (s Shape) pieces() (vocab map[string]int32, merges []string, added []checkp
 	}
 	for i, name := range names {
 		added = append(added, checkpoint.AddedToken{
-			ID: int32(first + i), Content: name, Special: !plain[name], //nolint:gosec // below the vocabulary's size
+			ID: int32(first + i), Content: name, Special: !plain[name],
 		})
 	}
 	return vocab, merges, added, nil

@@ -26,7 +26,7 @@ import (
 // progress, if not nil, is called by several goroutines with the size of each
 // piece.
 func (s *Source) Write(ctx context.Context, dir string, shardBytes int64, progress func(n int)) error {
-	if err := os.Mkdir(dir, 0o755); err != nil { //nolint:gosec // to be shared
+	if err := os.Mkdir(dir, 0o755); err != nil {
 		return err
 	}
 	shards := s.shards(shardBytes)
@@ -126,10 +126,10 @@ func (s *Source) writeShard(ctx context.Context, path string, names []string, pr
 
 // writeFile creates a file and its folder.
 func writeFile(path string, write func(out io.Writer) error) (err error) {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // to be shared
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644) //nolint:gosec // to be shared
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}

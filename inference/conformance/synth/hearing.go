@@ -219,7 +219,7 @@ func (s *Source) describeHearing() (models.Manifest, error) {
 	m.Template.Assistant, m.Template.End, m.Template.Transcript = "<|im_start|>assistant\n", "<|im_end|>\n", asrText
 	m.Stop, m.Languages = []string{"<|im_end|>", "<|endoftext|>"}, languages()
 	for id := shape.Decoder.Vocab - shape.spare; id < shape.Decoder.Vocab; id++ {
-		m.Forbidden = append(m.Forbidden, int32(id)) //nolint:gosec // below the vocabulary's size
+		m.Forbidden = append(m.Forbidden, int32(id))
 	}
 	if shape.firstToken() < len(alphabet()) {
 		return m, errors.New("vocab: too small for 256 bytes and the special tokens")

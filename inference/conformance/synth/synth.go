@@ -135,13 +135,13 @@ func (s *Source) Rows(dst []float32, name string, from, to int) error {
 // fill computes elements from first on. Four elements share a random number.
 func (t *tensor) fill(dst []float32, table *[tableSize]float32, first int) {
 	one := func(i int) float32 {
-		return table[mix(t.key+uint64(i/4))>>(16*(i%4))&(tableSize-1)] //nolint:gosec // not negative
+		return table[mix(t.key+uint64(i/4))>>(16*(i%4))&(tableSize-1)]
 	}
 	for ; first%4 != 0 && len(dst) > 0; first++ {
 		dst[0] = one(first)
 		dst = dst[1:]
 	}
-	counter := t.key + uint64(first/4) //nolint:gosec // not negative
+	counter := t.key + uint64(first/4)
 	for len(dst) >= 4 {
 		x := mix(counter)
 		counter++

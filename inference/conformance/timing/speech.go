@@ -159,7 +159,7 @@ func (t *timer) steps(lm *voice.LM, n, slots, codes int) Runs {
 	for i := range history {
 		lengths[i] = positions
 		for k := range drawn {
-			history[i] = append(history[i], int32((k*331+i)%(codes-1))) //nolint:gosec // below the vocabulary
+			history[i] = append(history[i], int32((k*331+i)%(codes-1)))
 		}
 	}
 	u := 0.0
@@ -226,7 +226,7 @@ func (t *timer) sounds(w *voice.Wave, n, codes int) Runs {
 		}
 		jobs[i] = tts.Job{Slot: i, First: true}
 		for k := range tts.WindowCodes {
-			jobs[i].Codes = append(jobs[i].Codes, int32((k*331+i)%(codes-1))) //nolint:gosec // below the vocabulary
+			jobs[i].Codes = append(jobs[i].Codes, int32((k*331+i)%(codes-1)))
 		}
 	}
 	if err := run(); err != nil {

@@ -120,7 +120,7 @@ func SetScalar(t *ort.Tensor, v int) error {
 	if err != nil {
 		return err
 	}
-	at[0] = int32(v) //nolint:gosec // positions and lengths
+	at[0] = int32(v)
 	return nil
 }
 

@@ -221,7 +221,7 @@ func (d *Decoder) feed(run *Run, slot, from, length, count, n int) error {
 		return fmt.Errorf("feed a prompt: expected 1 to %d positions, got %d of %d", d.o.Chunk, count, length)
 	}
 	numbers := d.chunkHost.Bytes()[:lastAt+8*n]
-	ort.Slice[int32](numbers)[0] = int32(from + length - 1) //nolint:gosec // bounded by the layout
+	ort.Slice[int32](numbers)[0] = int32(from + length - 1)
 	positions := ort.Slice[int64](numbers[lastAt:])
 	for i := range positions {
 		positions[i] = int64(count - n + i)
@@ -274,7 +274,7 @@ func (d *Decoder) PrefillFirst(set int, r kvcache.Range, length int) error {
 	}
 	lengths := ort.Slice[int32](d.lengths.Host(r.Start, r.Size))
 	for i := range lengths {
-		lengths[i] = int32(length - 1) //nolint:gosec // bounded by the layout
+		lengths[i] = int32(length - 1)
 	}
 	if err := errors.Join(SetScalar(d.chunkTotal, length), d.lengths.copyIn(d.dev, r.Start, r.Size)); err != nil {
 		return err

@@ -281,7 +281,7 @@ func (n *Network) input(p models.Port, v Value) (*ort.Tensor, error) {
 	case models.Int64:
 		err = fill(t, v.Ints, func(i int64) int64 { return i })
 	case models.Int32:
-		err = fill(t, v.Ints, func(i int64) int32 { return int32(i) }) //nolint:gosec // lengths and ids
+		err = fill(t, v.Ints, func(i int64) int32 { return int32(i) })
 	default:
 		err = fmt.Errorf("%s: inputs of type %s are not supported", p.Name, p.Type)
 	}

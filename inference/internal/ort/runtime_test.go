@@ -130,7 +130,7 @@ func alone(t *testing.T) bool {
 	if os.Getenv("ORT_TEST_ALONE") != "" {
 		return true
 	}
-	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$") //nolint:gosec // this test
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$")
 	cmd.Env = append(os.Environ(), "ORT_TEST_ALONE=1")
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))

@@ -88,7 +88,7 @@ func (s *Sampler) Full(st *State, logits []float32, u float64) (int32, error) {
 		best := int32(0)
 		for id, v := range row {
 			if v > row[best] {
-				best = int32(id) //nolint:gosec // bounded by the vocabulary
+				best = int32(id)
 			}
 		}
 		return s.only(best, row[best])
@@ -105,7 +105,7 @@ func (s *Sampler) Full(st *State, logits []float32, u float64) (int32, error) {
 	}
 	for id, v := range row {
 		if v >= least && v > low {
-			s.kept = append(s.kept, Candidate{ID: int32(id), Logit: v}) //nolint:gosec // bounded by the vocabulary
+			s.kept = append(s.kept, Candidate{ID: int32(id), Logit: v})
 		}
 	}
 	s.sort(set.Chunked)

@@ -22,10 +22,10 @@ func NewVocabulary(pieces [][]byte) (*Vocabulary, error) {
 	var single [256]bool
 	for id, p := range pieces {
 		if len(p) > 0 {
-			v.starts[p[0]] = append(v.starts[p[0]], int32(id)) //nolint:gosec // bounded by the tokenizer
+			v.starts[p[0]] = append(v.starts[p[0]], int32(id))
 		}
 		if len(p) == 1 {
-			v.singles = append(v.singles, int32(id)) //nolint:gosec // bounded by the tokenizer
+			v.singles = append(v.singles, int32(id))
 			single[p[0]] = true
 		}
 	}

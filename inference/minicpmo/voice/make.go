@@ -64,7 +64,7 @@ func Make(ctx context.Context, library string, b *models.Bundle, samples []float
 		},
 		{
 			{"feats", models.Float32, ort.Bytes(speech), []int64{1, mel.SpeechBins, frames}},
-			{"feats_length", models.Int32, ort.Bytes([]int32{int32(frames)}), []int64{1}}, //nolint:gosec // 600 at most
+			{"feats_length", models.Int32, ort.Bytes([]int32{int32(frames)}), []int64{1}},
 			{"indices", models.Int32, ort.Bytes(v.Codes), []int64{1, int64(codes)}},
 		},
 	}

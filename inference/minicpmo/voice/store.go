@@ -146,7 +146,7 @@ func Save(b *models.Bundle, name string, v Stored) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := os.MkdirAll(b.Path(voicesFolder), 0o755); err != nil { //nolint:gosec // a bundle is shared
+	if err := os.MkdirAll(b.Path(voicesFolder), 0o755); err != nil {
 		return err
 	}
 	f, err := os.CreateTemp(b.Path(voicesFolder), "."+name+"-*")
@@ -247,7 +247,7 @@ func parseVoice(path string, content []byte, m *models.Manifest) (v Stored, err 
 		return v, err
 	}
 	for _, c := range ids {
-		v.Codes = append(v.Codes, int32(c)) //nolint:gosec // int32 in the file
+		v.Codes = append(v.Codes, int32(c))
 	}
 	floats := func(name string, shape ...int) []float32 {
 		t, ok := f.Tensor(name)

@@ -90,7 +90,7 @@ func Open(ctx context.Context, s *Selection, o Options) (_ *Speech, err error) {
 		return nil, err
 	}
 	v.Talker, err = tts.NewTalker(tts.TalkerOptions{
-		LM: lm, Layout: s.Layout, Settings: tts.Official(), End: int32(s.dims.Speech.TTS.Codes - 1), //nolint:gosec // a vocabulary
+		LM: lm, Layout: s.Layout, Settings: tts.Official(), End: int32(s.dims.Speech.TTS.Codes - 1),
 		Silence: silenceCode, Client: v.client, Now: o.Now, Wake: o.Wake,
 	}, v.sounder)
 	return v, err

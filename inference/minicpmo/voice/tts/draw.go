@@ -139,7 +139,7 @@ func (s *Sampler) Best(r Row, history []int32, u float64) (int32, error) {
 	s.best = s.best[:0]
 	for i, id := range r.IDs {
 		if !slices.ContainsFunc(s.past, func(c candidate) bool { return int64(c.code) == id }) {
-			s.best = append(s.best, candidate{code: int32(id), logit: r.Logits[i] / t}) //nolint:gosec // bounded by the codes
+			s.best = append(s.best, candidate{code: int32(id), logit: r.Logits[i] / t})
 		}
 	}
 	for _, c := range s.past {
@@ -157,10 +157,10 @@ func (s *Sampler) first(top float32, u float64) int32 {
 	}
 	for i, v := range s.row {
 		if sum += math.Exp(float64(v-top)) / total; sum > u {
-			return int32(i) //nolint:gosec // bounded by the codes
+			return int32(i)
 		}
 	}
-	return int32(len(s.row) - 1) //nolint:gosec // bounded by the codes
+	return int32(len(s.row) - 1)
 }
 
 // distinct fills s.past with the distinct codes among the last ones, penalised.
@@ -208,7 +208,7 @@ func (s *Sampler) largest() {
 		for ; j > 0 && s.best[j-1].logit < v; j-- {
 			s.best[j] = s.best[j-1]
 		}
-		s.best[j] = candidate{code: int32(i), logit: v} //nolint:gosec // bounded by the codes
+		s.best[j] = candidate{code: int32(i), logit: v}
 	}
 }
 
