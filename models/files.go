@@ -29,7 +29,7 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 func Cache() string {
 	if cache, err := os.UserCacheDir(); err == nil {
 		cache = filepath.Join(cache, "touchline")
-		if os.MkdirAll(cache, 0o755) == nil { //nolint:gosec // a cache holds no secrets
+		if os.MkdirAll(cache, 0o755) == nil {
 			return cache
 		}
 	}

@@ -292,7 +292,7 @@ func (c *conversion) run(ctx context.Context) error {
 	group.Go(func() error { return c.copyVoice(ctx, progress) })
 	group.Go(func() error {
 		for _, f := range c.files {
-			if err := os.WriteFile(c.folder.file(f.name), f.content, 0o644); err != nil { //nolint:gosec // to be shared
+			if err := os.WriteFile(c.folder.file(f.name), f.content, 0o644); err != nil {
 				return err
 			}
 		}

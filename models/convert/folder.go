@@ -36,12 +36,12 @@ func newFolder(dst string) (*folder, error) {
 		return nil, fmt.Errorf("%s: the folder is not empty, it has %s: remove it or choose another folder", dst, entries[0].Name())
 	}
 	parent := filepath.Dir(dst)
-	if err := os.MkdirAll(parent, 0o755); err != nil { //nolint:gosec // to be shared
+	if err := os.MkdirAll(parent, 0o755); err != nil {
 		return nil, err
 	}
 	f := &folder{dst: dst, path: filepath.Join(parent, "."+filepath.Base(dst)+".partial")}
 	for range 3 { // another process may remove it between the steps
-		err := os.Mkdir(f.path, 0o755) //nolint:gosec // to be shared
+		err := os.Mkdir(f.path, 0o755)
 		if errors.Is(err, fs.ErrExist) {
 			if err := f.removeStale(); err != nil {
 				return nil, err

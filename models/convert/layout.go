@@ -248,7 +248,7 @@ func (l *layout) tileRows(s *stack, size int) int {
 	budget := min(tileBytes, allTiles/l.workers)
 	rows := max(budget/(s.cols*size), tileUnit)
 	// A power of two, so that writes end at page boundaries.
-	return min(1<<(bits.Len(uint(rows))-1), s.rows) //nolint:gosec // not negative
+	return min(1<<(bits.Len(uint(rows))-1), s.rows)
 }
 
 // bytes returns the size of all data files.

@@ -23,7 +23,7 @@ func (c *conversion) writeData(ctx context.Context, progress *meter) (err error)
 		}
 	}()
 	for _, f := range c.layout.files {
-		if f.f, err = os.OpenFile(c.folder.file(f.name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644); err != nil { //nolint:gosec // to be shared
+		if f.f, err = os.OpenFile(c.folder.file(f.name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644); err != nil {
 			return err
 		}
 		if err := f.f.Truncate(f.size); err != nil {

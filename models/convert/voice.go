@@ -62,7 +62,7 @@ func (c *conversion) copyFile(ctx context.Context, f *models.File, progress *met
 		return err
 	}
 	defer func() { err = errors.Join(err, in.Close()) }()
-	out, err := os.OpenFile(c.folder.file(f.Name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644) //nolint:gosec // to be shared
+	out, err := os.OpenFile(c.folder.file(f.Name), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ type folderLock struct{ *os.File }
 // Close releases the lock. Closing the descriptor alone is not enough: a child process also has it
 // between its fork and its exec.
 func (l folderLock) Close() error {
-	return errors.Join(unix.Flock(int(l.Fd()), unix.LOCK_UN), l.File.Close()) //nolint:gosec // a descriptor
+	return errors.Join(unix.Flock(int(l.Fd()), unix.LOCK_UN), l.File.Close())
 }
 
 // LockFolder locks a folder exclusively. The lock is held until the result is closed or the process
@@ -30,7 +30,7 @@ func LockFolder(dir string) (io.Closer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil { //nolint:gosec // a descriptor
+	if err := unix.Flock(int(d.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			err = fmt.Errorf("%s: %w", dir, ErrLocked)
 		}
@@ -45,6 +45,6 @@ func FreeSpace(dir string) (int64, error) {
 	if err := unix.Statfs(dir, &s); err != nil {
 		return 0, err
 	}
-	blocks := min(s.Bavail, math.MaxInt64/uint64(max(s.Bsize, 1))) //nolint:gosec // not negative
-	return int64(blocks) * s.Bsize, nil                            //nolint:gosec // bounded
+	blocks := min(s.Bavail, math.MaxInt64/uint64(max(s.Bsize, 1)))
+	return int64(blocks) * s.Bsize, nil
 }

@@ -71,7 +71,7 @@ func Convert(ctx context.Context, dir string) error {
 		return fmt.Errorf("this program makes %s, not %s: take both programs of one release", made, filepath.Base(dir))
 	}
 	cache := filepath.Dir(dir)
-	if err := os.MkdirAll(cache, 0o755); err != nil { //nolint:gosec // a cache holds no secrets
+	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return err
 	}
 	work, err := os.MkdirTemp(cache, ".nano-")

@@ -31,7 +31,7 @@ func PutFloat16(dst []byte, src []float32, clamp bool) (clamped int, err error) 
 		b := math.Float32bits(x)
 		if u := b &^ (1 << 31); u-0x38800000 < 0x477ff000-0x38800000 { // a normal float16
 			h := b>>16&0x8000 | (u-0x38000000+0xfff+u>>13&1)>>13
-			binary.LittleEndian.PutUint16(dst[2*i:], uint16(h)) //nolint:gosec // 16 bits
+			binary.LittleEndian.PutUint16(dst[2*i:], uint16(h))
 			continue
 		}
 		h := models.Float16Bits(x)

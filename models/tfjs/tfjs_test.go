@@ -60,7 +60,7 @@ func shards() []byte {
 		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(f))
 	}
 	for _, i := range []int32{0, -1, 1} {
-		b = binary.LittleEndian.AppendUint32(b, uint32(i)) //nolint:gosec // the same bits
+		b = binary.LittleEndian.AppendUint32(b, uint32(i)) // the same bits
 	}
 	return b
 }

@@ -269,7 +269,7 @@ func TestLargeOffsets(t *testing.T) {
 		for _, field := range []int{20, 24, 42} {
 			le.PutUint32(h[field:], 0xffffffff)
 		}
-		le.PutUint16(h[30:], uint16(len(extra))) //nolint:gosec // short
+		le.PutUint16(h[30:], uint16(len(extra)))
 		wide = append(append(wide, h...), extra...)
 		directory = directory[46+names+extras:]
 	}

@@ -153,7 +153,7 @@ func WriteFile(path string, f *safetensors.File) (err error) {
 		entries = append(entries, safetensors.Entry{Name: name, TensorInfo: x.TensorInfo})
 		data = append(data, x.Data...)
 	}
-	out, err := os.Create(path) //nolint:gosec // chosen by the caller
+	out, err := os.Create(path)
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func (p origin) fetch(ctx context.Context, folder string, note func(string)) err
 	}
 	note(fmt.Sprintf("downloading %s %s from %s", p.Name, p.Version, p.Registry))
 	words := p.command()
-	cmd := exec.CommandContext(ctx, words[0], words[1:]...) //nolint:gosec // constants
+	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
 	cmd.Dir = folder
 	if out, err := cmd.CombinedOutput(); err != nil {
 		if ctx.Err() != nil {

@@ -42,7 +42,7 @@ func Make(ctx context.Context, dir string, o Options) (*sight.Bundle, error) {
 		return b, err
 	}
 	work := dir + ".packages"
-	if err := os.MkdirAll(work, 0o755); err != nil { //nolint:gosec // a cache holds no secrets
+	if err := os.MkdirAll(work, 0o755); err != nil {
 		return nil, fmt.Errorf("make the bundle of sight: %w", err)
 	}
 	lock, err := waitLock(ctx, work)
@@ -107,7 +107,7 @@ func (o Options) bundle(ctx context.Context, work, dir string) error {
 	if err := os.RemoveAll(target); err != nil {
 		return err
 	}
-	if err := os.Mkdir(target, 0o755); err != nil { //nolint:gosec // as above
+	if err := os.Mkdir(target, 0o755); err != nil {
 		return err
 	}
 	b := &builder{dir: target, manifest: sight.Manifest{
@@ -149,7 +149,7 @@ type builder struct {
 
 func (b *builder) write(name string, content []byte) error {
 	b.names = append(b.names, name)
-	return os.WriteFile(filepath.Join(b.dir, name), content, 0o644) //nolint:gosec // as the folder
+	return os.WriteFile(filepath.Join(b.dir, name), content, 0o644)
 }
 
 // packed is the files of a package.
@@ -321,7 +321,7 @@ func (b *builder) finish(ctx context.Context, whole bool) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(b.dir, sight.ManifestName), content, 0o644) //nolint:gosec // as the folder
+	return os.WriteFile(filepath.Join(b.dir, sight.ManifestName), content, 0o644)
 }
 
 // String returns the package's name, version and registry.

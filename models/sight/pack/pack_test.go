@@ -62,7 +62,7 @@ func TestMake(t *testing.T) {
 	script := filepath.Join(programs, "python3")
 	other := filepath.Join(t.TempDir(), "sight")
 	program := func(lines string) {
-		require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\n"+lines+"\n"), 0o700)) //nolint:gosec // a program
+		require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\n"+lines+"\n"), 0o700))
 	}
 	program("echo first\necho 'no route to the registry' >&2\nexit 1")
 	_, err = Make(t.Context(), other, Options{})
@@ -79,7 +79,7 @@ func TestCutReader(t *testing.T) {
 	characters := []string{"", "中", "7", "ß", "ő", " "}
 	numbers := func(n int) (raw []byte) {
 		for i := range n {
-			raw = binary.LittleEndian.AppendUint32(raw, uint32(i)) //nolint:gosec // small
+			raw = binary.LittleEndian.AppendUint32(raw, uint32(i))
 		}
 		return raw
 	}
