@@ -180,7 +180,7 @@ func (d *Decoder) SetLongSide(pixels int) error {
 	if pixels < 0 || pixels > wire.MaxSide {
 		return fmt.Errorf("long side %d: must be between 0 and %d pixels", pixels, wire.MaxSide)
 	}
-	d.longSide.Store(int32(pixels)) //nolint:gosec // checked above
+	d.longSide.Store(int32(pixels))
 	return nil
 }
 
@@ -277,7 +277,7 @@ func (d *Decoder) enqueue(f media.EncodedFrame, sample bool) (wake bool, err err
 	d.lastID++
 	u := wire.Unit{
 		ID: d.lastID, Epoch: f.Epoch, Codec: c, Turn: f.Turn & 3, PTS: f.PTS.Microseconds(), Data: f.Data,
-		LongSide: uint16(d.longSide.Load()), //nolint:gosec // checked by SetLongSide
+		LongSide: uint16(d.longSide.Load()),
 	}
 	if sample {
 		u.Flags |= wire.FlagSample
@@ -352,13 +352,13 @@ func (d *Decoder) skipHeld() {
 	for from > 0 && d.queue[from-1].Flags == 0 {
 		from--
 	}
-	d.stats.Skipped += uint64(len(d.queue) - from) //nolint:gosec // a length
+	d.stats.Skipped += uint64(len(d.queue) - from)
 	d.cutQueue(from, len(d.queue))
 }
 
 // dropQueue drops the first n units of the queue.
 func (d *Decoder) dropQueue(n int) {
-	d.stats.Dropped += uint64(n) //nolint:gosec // a length
+	d.stats.Dropped += uint64(n)
 	d.cutQueue(0, n)
 }
 
@@ -393,7 +393,7 @@ func (d *Decoder) latest(ctx context.Context) (media.VideoFrame, error) {
 	d.lastSeq = max(1, d.lastSeq+1) // 0 is for samples
 	seq := d.lastSeq
 	d.asked[seq] = q
-	d.toAsk = append(d.toAsk, wire.Latest{Seq: seq, LongSide: uint16(d.longSide.Load())}) //nolint:gosec // checked by SetLongSide
+	d.toAsk = append(d.toAsk, wire.Latest{Seq: seq, LongSide: uint16(d.longSide.Load())})
 	d.mu.Unlock()
 	d.proc.wake.Set()
 

@@ -126,7 +126,7 @@ func (p *process) once(ctx context.Context, again bool) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 
-	cmd := exec.CommandContext(ctx, p.path, "-avoid", strings.Join(p.avoid, ",")) //nolint:gosec // a configured path
+	cmd := exec.CommandContext(ctx, p.path, "-avoid", strings.Join(p.avoid, ","))
 	pipes, err := connect(cmd)
 	if err != nil {
 		return err

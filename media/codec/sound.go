@@ -53,7 +53,7 @@ func EncodeSound(ctx context.Context, path string, format SoundFormat, rate int,
 
 // soundCommand returns a codec process that reads in to its end, and the begin of its error output.
 func soundCommand(ctx context.Context, path string, in io.Reader, args ...string) (*exec.Cmd, *bytes.Buffer) {
-	cmd := exec.CommandContext(ctx, path, args...) //nolint:gosec // a configured path
+	cmd := exec.CommandContext(ctx, path, args...)
 	text := &bytes.Buffer{}
 	cmd.Stdin, cmd.Stderr = in, &limitedWriter{to: text, left: maxSoundError}
 	return cmd, text

@@ -101,7 +101,7 @@ func TestTranscodeSurvivesChanges(t *testing.T) {
 	for epoch, size := range [][2]int{{320, 180}, {160, 90}, {333, 187}, {320, 180}} {
 		clip := barsClip(t, media.VP8, size[0], size[1], 0, 5, 5)
 		for i, f := range clip {
-			f.Epoch = uint32(epoch / 2) //nolint:gosec // small
+			f.Epoch = uint32(epoch / 2)
 			if first {
 				require.Eventually(t, func() bool { return tr.Decode(f, false) == nil }, soon, time.Millisecond)
 				first = false

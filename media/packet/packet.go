@@ -139,5 +139,5 @@ func Canonical(annexB []byte) []byte {
 func NTPTime(ntp uint64) time.Time {
 	const to1970 = 2208988800 // seconds from 1900 to 1970
 	nanos := (ntp & 0xffffffff) * uint64(time.Second) >> 32
-	return time.Unix(int64(ntp>>32)-to1970, int64(nanos)) //nolint:gosec // 32 bits each
+	return time.Unix(int64(ntp>>32)-to1970, int64(nanos))
 }

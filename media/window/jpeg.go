@@ -65,7 +65,7 @@ func planes(f media.VideoFrame) *image.YCbCr {
 					p := f.Pix[3*(dy*f.Width+dx):]
 					pr, pg, pb := int(p[0]), int(p[1]), int(p[2])
 					// 16.16 fixed point of 0.299, 0.587, 0.114.
-					img.Y[dy*img.YStride+dx] = byte((19595*pr + 38470*pg + 7471*pb + 1<<15) >> 16) //nolint:gosec // 0 to 255
+					img.Y[dy*img.YStride+dx] = byte((19595*pr + 38470*pg + 7471*pb + 1<<15) >> 16) // 0 to 255
 					r, g, b, n = r+pr, g+pg, b+pb, n+1
 				}
 			}
@@ -78,5 +78,5 @@ func planes(f media.VideoFrame) *image.YCbCr {
 }
 
 func chroma(sum, n int) byte {
-	return byte(min(max((sum/n+128<<16+1<<15)>>16, 0), 255)) //nolint:gosec // clamped
+	return byte(min(max((sum/n+128<<16+1<<15)>>16, 0), 255)) // clamped
 }

@@ -14,7 +14,7 @@ func gradient(w, h int) media.VideoFrame {
 	f := media.VideoFrame{Width: w, Height: h}
 	for y := range h {
 		for x := range w {
-			f.Pix = append(f.Pix, byte(255*x/w), byte(255*y/h), byte(255*(w-x)/w)) //nolint:gosec // 0 to 255
+			f.Pix = append(f.Pix, byte(255*x/w), byte(255*y/h), byte(255*(w-x)/w)) // 0 to 255
 		}
 	}
 	return f

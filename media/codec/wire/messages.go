@@ -159,7 +159,7 @@ type Masks struct{ polygon.Masks }
 func (m *Masks) fields(f *body) {
 	field(f, &m.Version, 4)
 	f.flag(&m.All)
-	n := uint8(min(len(m.Shapes), math.MaxUint8)) //nolint:gosec // bounded
+	n := uint8(min(len(m.Shapes), math.MaxUint8))
 	field(f, &n, 1)
 	for i := range int(n) {
 		if f.reading {
@@ -171,7 +171,7 @@ func (m *Masks) fields(f *body) {
 		}
 		s := &m.Shapes[i]
 		number(f, &s.Aspect)
-		corners := uint8(min(len(s.Points), math.MaxUint8)) //nolint:gosec // bounded
+		corners := uint8(min(len(s.Points), math.MaxUint8))
 		field(f, &corners, 1)
 		if f.reading {
 			s.Points = make([]polygon.Point, corners)

@@ -17,7 +17,7 @@ import (
 func tone(n int) []byte {
 	out := make([]byte, 2*n)
 	for i := range n {
-		v := uint16(int16(12000 * math.Sin(2*math.Pi*400*float64(i)/8000))) //nolint:gosec // a wave
+		v := uint16(int16(12000 * math.Sin(2*math.Pi*400*float64(i)/8000)))
 		out[2*i], out[2*i+1] = byte(v>>8), byte(v)
 	}
 	return out

@@ -265,7 +265,7 @@ func (c *Clip) input() (input, error) {
 // command returns an ffmpeg or ffprobe command with options before and after the input, and its error output.
 func (in input) command(ctx context.Context, program string, before, after []string) (*exec.Cmd, *tail) {
 	args := slices.Concat([]string{"-v", "error", "-protocol_whitelist", in.protocols}, in.extra, before, []string{"-i", in.url}, after)
-	cmd := exec.CommandContext(ctx, program, args...) //nolint:gosec // the URL is one argument, checked
+	cmd := exec.CommandContext(ctx, program, args...)
 	stderr := &tail{}
 	cmd.Stderr = stderr
 	return cmd, stderr

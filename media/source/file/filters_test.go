@@ -22,7 +22,7 @@ func TestWithoutToneMapping(t *testing.T) {
 	ffmpeg(t, dir, append(hdr("arib-std-b67"), "hlg.mp4")...)
 	bin := t.TempDir()
 	script := "#!/bin/sh\ncase \"$*\" in\n*' filter=zscale') echo \"Unknown filter 'zscale'.\" ;;\n*) exec " + maker() + " \"$@\" ;;\nesac\n"
-	require.NoError(t, os.WriteFile(filepath.Join(bin, "ffmpeg"), []byte(script), 0o700)) //nolint:gosec // a program
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "ffmpeg"), []byte(script), 0o700))
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	a, err := source.ParseAddress(filepath.Join(dir, "hlg.mp4"))
 	require.NoError(t, err)

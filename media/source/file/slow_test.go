@@ -31,7 +31,7 @@ func slowly(t *testing.T, rate, keys string) source.Address {
 	bin := t.TempDir()
 	script := "#!/bin/sh\ncase \"$*\" in\n*' nokey '*|*' -h '*) exec " + maker() + " \"$@\" ;;\n" +
 		"*) exec " + maker() + " -readrate " + rate + " \"$@\" ;;\nesac\n"
-	require.NoError(t, os.WriteFile(filepath.Join(bin, "ffmpeg"), []byte(script), 0o700)) //nolint:gosec // a program
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "ffmpeg"), []byte(script), 0o700))
 	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
 	a, err := source.ParseAddress(filepath.Join(dir, "turned.mp4"))
 	require.NoError(t, err)

@@ -32,7 +32,7 @@ func TestJPEGAfterDays(t *testing.T) {
 		packets, err := enc.Encode(picture.Bytes())
 		require.NoError(t, err)
 		for _, p := range packets {
-			p.Timestamp = uint32(i * int64(step/time.Second) * media.VideoClockRate) //nolint:gosec // modulo 2^32
+			p.Timestamp = uint32(i * int64(step/time.Second) * media.VideoClockRate) // modulo 2^32
 			r.Packet(p)
 		}
 		require.Equal(t, time.Duration(i)*step, got.PTS)

@@ -70,7 +70,7 @@ func newCamera(t *testing.T, o cameraOptions) *camera {
 			return l, err
 		}
 		if o.tls {
-			c.server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{selfSigned(t)}} //nolint:gosec // a camera
+			c.server.TLSConfig = &tls.Config{Certificates: []tls.Certificate{selfSigned(t)}}
 		} else {
 			port := freePair(t)
 			c.server.UDPRTPAddress = "127.0.0.1:" + strconv.Itoa(port)

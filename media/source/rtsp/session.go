@@ -120,7 +120,7 @@ func (s *session) choose(desc *description.Session) ([]*description.Media, error
 
 // prepareVideo prepares for a format. It returns false for an unsupported one.
 func (s *session) prepareVideo(f format.Format) bool {
-	o := ingest.Options{ClockRate: uint32(f.ClockRate()), Log: s.log} //nolint:gosec // a rate from the library's parser
+	o := ingest.Options{ClockRate: uint32(f.ClockRate()), Log: s.log}
 	switch f := f.(type) {
 	case *format.H264:
 		o.Codec = media.H264

@@ -125,7 +125,7 @@ func (b *beeper) serve(t *testing.T, latm bool) {
 					if b.mux != nil {
 						p.Payload, _ = mpeg4audio.AudioMuxElement{StreamMuxConfig: b.mux, Payloads: [][][][]byte{{{b.units[unit].AU}}}}.Marshal()
 					}
-					p.Timestamp = uint32(sample) //nolint:gosec // modulo 2^32
+					p.Timestamp = uint32(sample) // modulo 2^32
 					_ = stream.WritePacketRTPWithNTP(b.audio, p, b.clock().Add(heard))
 				}
 			}
