@@ -176,7 +176,7 @@ func (a *audience) run(seed uint64, n int) int {
 	var all sync.WaitGroup
 	for i := range clients {
 		all.Go(func() {
-			r := rand.New(rand.NewPCG(seed, uint64(i))) //nolint:gosec // a script
+			r := rand.New(rand.NewPCG(seed, uint64(i)))
 			for a.left.Add(-1) >= 0 && !a.t.Failed() && time.Now().Before(a.until) {
 				came.Add(1)
 				if err := a.one(r); err != nil {

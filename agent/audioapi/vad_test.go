@@ -150,7 +150,7 @@ func TestWhatOpensTheDetector(t *testing.T) {
 	sentences := said(speakers(), "A goal for the reds! One nil, in the last minute.", "The keeper pushes it away.", "Stop the commentary, please.",
 		"What a match!", "Tell us who has the ball.", "Number nine runs down the left.", "Speak Dutch from now on.")
 	words := said(speakers(), "No!", "Yes.", "Stop.", "Goal!", "Go.", "Hey!", "Quiet.")
-	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a script
+	r := rand.New(rand.NewPCG(1, 2))
 	var coughs, laughs [][]float32
 	for range burstCount {
 		coughs, laughs = append(coughs, cough(r)), append(laughs, laugh(r))

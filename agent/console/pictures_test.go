@@ -193,7 +193,7 @@ func TestMJPEGSlowWatcher(t *testing.T) {
 	t.Parallel()
 	st := newStudio()
 	st.frame = picture(640, 360, 0)
-	noise := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // noise makes large pictures
+	noise := rand.New(rand.NewPCG(1, 2))
 	for i := range st.frame.Pix {
 		st.frame.Pix[i] = byte(noise.Uint32())
 	}

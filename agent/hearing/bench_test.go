@@ -26,7 +26,7 @@ func voice(tb testing.TB) (packets [][]byte) {
 	tb.Helper()
 	enc, err := opus.NewEncoder(48000, 1, opus.AppVoIP)
 	require.NoError(tb, err)
-	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // sound
+	random := rand.New(rand.NewPCG(1, 2))
 	phase := 0.0
 	for n := range 50 {
 		pcm := make([]int16, 960)

@@ -143,7 +143,7 @@ const usualEcho = 0.25
 func newRoom(t *testing.T, length time.Duration, people bool, echo float32) *room {
 	t.Helper()
 	const second = inference.RecognizerRate
-	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a script
+	r := rand.New(rand.NewPCG(1, 2))
 	n := int(length.Seconds())
 	room := &room{voice: make([]float32, n*second), mic: make([]float32, n*second), texts: make([]string, n+10)}
 	late := 0

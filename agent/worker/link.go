@@ -306,6 +306,6 @@ func (w *Worker) report(now time.Time) {
 		status = livekit.WorkerStatus_WS_FULL
 	}
 	w.send(&livekit.WorkerMessage{Message: &livekit.WorkerMessage_UpdateWorker{UpdateWorker: &livekit.UpdateWorkerStatus{
-		Status: &status, Load: float32(load), JobCount: uint32(jobs), //nolint:gosec // a count of jobs
+		Status: &status, Load: float32(load), JobCount: uint32(jobs),
 	}}})
 }

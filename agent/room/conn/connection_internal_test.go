@@ -152,7 +152,7 @@ func TestReportsAreTrue(t *testing.T) {
 	const settles = noticeAfter + 2*CheckEvery
 	for seed := range uint64(300) {
 		synctest.Test(t, func(t *testing.T) {
-			random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a script, not secrets
+			random := rand.New(rand.NewPCG(seed, 1))
 			g := &scripted{fails: map[string]bool{}}
 			c := New(Options{
 				Log: zerolog.Nop(), Token: func() (string, error) { return "", nil }, Callbacks: g, Enter: g.enter,

@@ -67,7 +67,7 @@ func (ses *Session) Resize(sid string, width, height int) {
 	if transport := Unexported[signalling.SignalTransport](engine, "signalTransport"); transport != nil {
 		_ = transport.SendMessage(&livekit.SignalRequest{Message: &livekit.SignalRequest_UpdateVideoTrack{ // fails without a connection
 			UpdateVideoTrack: &livekit.UpdateLocalVideoTrack{
-				TrackSid: sid, Width: uint32(width), Height: uint32(height), //nolint:gosec // a size in pixels
+				TrackSid: sid, Width: uint32(width), Height: uint32(height),
 			},
 		}})
 	}

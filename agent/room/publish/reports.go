@@ -65,7 +65,7 @@ func (c *captureReports) correct(sr *rtcp.SenderReport) {
 	defer c.mu.Unlock()
 	for _, t := range c.tracks {
 		if t.ssrc == sr.SSRC && !t.at.IsZero() {
-			sr.RTPTime = t.timestamp + uint32(ticks.Count(packet.NTPTime(sr.NTPTime).Sub(t.at), t.rate)) //nolint:gosec // it wraps
+			sr.RTPTime = t.timestamp + uint32(ticks.Count(packet.NTPTime(sr.NTPTime).Sub(t.at), t.rate)) // it wraps
 		}
 	}
 }
