@@ -129,7 +129,7 @@ func (h *agentHouse) boss() *lksdk.Room {
 	h.t.Helper()
 	token, err := auth.NewAccessToken(h.keys.APIKey, h.keys.APISecret).SetIdentity("boss").
 		SetVideoGrant(&auth.VideoGrant{RoomJoin: true, RoomAdmin: true, Room: agentRoom}).
-		SetAttributes(control.Attributes(access.AllInRoom, time.Time{})).ToJWT()
+		SetAttributes(control.Attributes(h.keys, access.Grant{Rights: access.AllInRoom})).ToJWT()
 	require.NoError(h.t, err)
 	room := lksdk.NewRoom(lksdk.NewRoomCallback())
 	require.NoError(h.t, room.JoinWithToken(h.url, token, lksdk.WithAutoSubscribe(false)))

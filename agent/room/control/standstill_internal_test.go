@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/access"
+	"touchline/agent/room/conn"
 	"touchline/internal/clocktest"
 )
 
@@ -37,8 +38,8 @@ func TestRequestsFromBeforeAStandstill(t *testing.T) {
 func TestRightsAndTheWallClock(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	who := caller{identity: "a", known: true, attributes: Attributes(access.AllInRoom, now.Add(30*time.Minute))}
+	who := caller{identity: "a", known: true, attributes: Attributes(conn.Keys{}, access.Grant{Rights: access.AllInRoom, Expires: now.Add(30 * time.Minute)})}
 	for step, over := range map[time.Duration]bool{0: false, -time.Hour: false, time.Hour: true, 31 * 24 * time.Hour: true} {
-		require.Equal(t, over, who.expired(clocktest.Step(now, step)), step)
+		require.Equal(t, over, (&Control{}).ended(who, clocktest.Step(now, step)) != nil, step)
 	}
 }
