@@ -1,4 +1,4 @@
-// Package access defines the rights, the right that each operation needs, and the tokens that carry rights.
+// Package access defines the rights, the right that each operation needs, the tokens that carry rights, and their revocation.
 //
 // It owns the table of operations of the HTTP API and of the room. It knows neither HTTP nor LiveKit. An operation without a row
 // needs Everything.
