@@ -27,8 +27,7 @@ import (
 // certLife is short enough for every browser.
 const certLife = 365 * 24 * time.Hour
 
-// checkEvery is the shortest interval between two looks at the files of a certificate. A certificate that was made is made again renewBefore
-// its end.
+// checkEvery is the shortest interval between two looks at the files of a certificate. A self-signed one is replaced renewBefore its end.
 const (
 	checkEvery  = 10 * time.Second
 	renewBefore = 24 * time.Hour

@@ -284,8 +284,8 @@ func (l *Loop) Forget() {
 	}
 }
 
-// Woke ends what is about pictures from before a time in which the process stood still, up to now: looks in flight, waiting comments and the
-// voice.
+// Woke ends what is about pictures from before a time in which the process stood still, up to now: looks in flight, waiting comments,
+// the voice.
 func (l *Loop) Woke(now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

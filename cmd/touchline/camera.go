@@ -39,7 +39,7 @@ type cameraCmd struct {
 	Allow []string `help:"Sources that may be opened: public, private, loopback, link-local, files, all." default:"all" placeholder:"KIND,..."`
 
 	Whip     string   `help:"Take WHIP senders at http://HOST:PORT/whip/ROOM instead of opening a source." placeholder:"HOST:PORT"`
-	WhipKeys []string `help:"Keys of WHIP senders, besides LiveKit tokens; 8 characters or more. Other users of this machine see them; those of TOUCHLINE_SOURCES_WHIP_KEYS are hidden." name:"whip-key" placeholder:"[IDENTITY=]KEY"`
+	WhipKeys []string `help:"Keys of WHIP senders, besides LiveKit tokens; 8 characters or more. Other users of this machine see them; those of TOUCHLINE_SOURCES_WHIP_KEYS are hidden." name:"whip-key" placeholder:"[IDENTITY=]KEY"` //nolint:lll // tags
 	WhipPort int      `help:"UDP port for media of WHIP senders, 0 for a free one." placeholder:"PORT"`
 	WhipMany bool     `help:"Accept several senders per key; otherwise the newest replaces the one before."`
 	WhipIP   []string `help:"Public addresses to announce, behind a router." name:"whip-ip" placeholder:"IP"`

@@ -21,8 +21,8 @@ func Text(s string) string { return jwt.ReplaceAllString(s, instead) }
 // address matches the address of a server, without the punctuation after it.
 var address = regexp.MustCompile(`\b(?:https?|wss?)://[^\s"'` + "`" + `,;)]*[^\s"'` + "`" + `,;):.]`)
 
-// Addresses returns s with each address of a server replaced: the people in a room, who read the state of its commentator, need not know the
-// servers of its operator.
+// Addresses returns s with each address of a server replaced: people in a room read the state of its commentator, and need not know
+// the servers of its operator.
 func Addresses(s string) string { return address.ReplaceAllString(s, "the server") }
 
 // Error hides the access tokens in the message of err; errors.Is and errors.As still match err.

@@ -14,8 +14,8 @@ import (
 	"touchline/media"
 )
 
-// MaxFormats is the largest number of payload types of a section: as many as are dynamic (RFC 3551 section 6, RFC 5761). maxAttributes is
-// that of its attributes. The library's work for a section is the product of both.
+// MaxFormats is the largest number of payload types of a section: as many as are dynamic (RFC 3551 section 6, RFC 5761). maxAttributes
+// bounds its attributes. The library's work for a section is the product of both.
 const (
 	MaxFormats    = 64
 	maxAttributes = 512

@@ -256,7 +256,7 @@ func (c *Checkpoint) openShard(name string) (*safetensors.File, error) {
 	return f, nil
 }
 
-// maxRatio bounds the size of a shard by that of its gzipped file. Weights are hardly compressible.
+// maxRatio is how many times as large as its gzipped file a shard may be. Weights are hardly compressible.
 const maxRatio = 20
 
 func (c *Checkpoint) unpack(name string) (path string, err error) {

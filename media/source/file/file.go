@@ -204,8 +204,8 @@ func (in input) limits(pixels int) child.Limits {
 	return child.Limits{Memory: memory, Files: filesOfStream, Read: in.read, Port: in.port}
 }
 
-// formats are the containers and playlists that a server may send. The others, such as IMF and concat, open further addresses in ways of their
-// own.
+// formats are the containers and playlists that a server may send. Others, such as IMF and concat, open further addresses in ways of
+// their own.
 const formats = "hls,dash,mpegts,mov,matroska,flv,live_flv,mpeg,mpegvideo,avi,asf,ogg,ivf,h264,hevc,obu,av1,m4v,vc1,mjpeg,mpjpeg,image2," +
 	"jpeg_pipe,png_pipe,webp_pipe,bmp_pipe,gif,apng,dv,mxf,nut,rm,aac,ac3,eac3,mp3,flac,wav,webvtt"
 
