@@ -340,8 +340,8 @@ type wire struct {
 
 // newWire makes a wire whose RTP numbers wrap at a time.
 func newWire(fps int, wraps time.Duration, sounds bool) *wire {
-	base := -uint32(ticks.Count(wraps, media.VideoClockRate)) //nolint:gosec // it wraps
-	seq := -uint16(wraps.Minutes()) * uint16(fps*60)          //nolint:gosec // a packet for each picture
+	base := -uint32(ticks.Count(wraps, media.VideoClockRate)) // it wraps
+	seq := -uint16(wraps.Minutes()) * uint16(fps*60)
 	w := &wire{fps: fps, began: time.Now(), base: base, packer: packet.NewPacker(seq, base), line: sound.NewLine(20*time.Second, 6)}
 	w.sounds = sounds
 	w.packets = ingest.New(ingest.Options{Codec: media.VP8})
@@ -418,7 +418,7 @@ func (*wire) RequestKeyFrame() {}
 func (w *wire) hear() {
 	now := time.Now()
 	w.sent++
-	at := w.base + uint32(ticks.Count(now.Sub(w.began), sound.Rate)) //nolint:gosec // it wraps
+	at := w.base + uint32(ticks.Count(now.Sub(w.began), sound.Rate)) // it wraps
 	p := &rtp.Packet{Header: rtp.Header{SequenceNumber: uint16(w.sent), Timestamp: at}, Payload: []byte{0xf8, 0xff, 0xfe}}
 	w.receiver.WriteRTP(p, now)
 	w.receiver.SenderReport(now, at)

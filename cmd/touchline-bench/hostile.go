@@ -49,7 +49,7 @@ func playHostile(ctx context.Context, at location, write func(any) error) error 
 	for i := range at.Hostile.Clients {
 		c := &client{
 			answers: counts, location: at, number: i, room: at.Rooms[i%len(at.Rooms)],
-			rand: rand.New(rand.NewPCG(at.Hostile.Seed, uint64(i))), //nolint:gosec // a script, not secrets
+			rand: rand.New(rand.NewPCG(at.Hostile.Seed, uint64(i))),
 		}
 		kinds := []func(context.Context) error{c.participate}
 		if at.Hostile.Console != "" {

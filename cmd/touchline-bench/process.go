@@ -100,7 +100,7 @@ func startRole(r *run, role processRole, at location) (*process, location) {
 // niced returns the command at a lower priority.
 func niced(cmd *exec.Cmd) *exec.Cmd {
 	args := append([]string{"-n", "10", cmd.Path}, cmd.Args[1:]...)
-	out := exec.Command("nice", args...) //nolint:gosec,noctx // this program; process.stop ends it
+	out := exec.Command("nice", args...) //nolint:noctx // this program; process.stop ends it
 	out.Env = cmd.Env
 	return out
 }

@@ -108,7 +108,7 @@ func (c *soakCmd) measure(r *run, out io.Writer) {
 func (k *soak) addRooms(cfg *configs.Config) {
 	for i := range max(k.Rooms, 1) {
 		room := soakRoom{ledger: newLedger()}
-		o := stage.Options{Config: cfg, Seed: k.Seed + uint64(i), Network: i == 0, Texts: []agent.TextOutput{room.ledger}} //nolint:gosec // small
+		o := stage.Options{Config: cfg, Seed: k.Seed + uint64(i), Network: i == 0, Texts: []agent.TextOutput{room.ledger}}
 		if i > 0 {
 			o.At, o.Keys, o.Room = k.stage.URL(), k.stage.Keys, fmt.Sprintf("%s-%d", stage.RoomName, i)
 		}

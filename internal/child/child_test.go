@@ -125,11 +125,11 @@ func TestForbiddenActs(t *testing.T) {
 func asNobody(t *testing.T, tests string) {
 	t.Helper()
 	dir := t.TempDir()
-	require.NoError(t, os.Chmod(filepath.Dir(dir), 0o755)) //nolint:gosec // for the other user
+	require.NoError(t, os.Chmod(filepath.Dir(dir), 0o755))
 	program, err := os.ReadFile(self(t))
 	require.NoError(t, err)
 	copied := filepath.Join(dir, "child.test")
-	require.NoError(t, os.WriteFile(copied, program, 0o755)) //nolint:gosec // likewise
+	require.NoError(t, os.WriteFile(copied, program, 0o755))
 	cmd := exec.CommandContext(t.Context(), copied, "-test.v", "-test.run", tests)
 	cmd.Env, cmd.Dir = []string{"TMPDIR=/tmp", "TOUCHLINE_TEST_CONFINEMENT=" + os.Getenv("TOUCHLINE_TEST_CONFINEMENT")}, "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}

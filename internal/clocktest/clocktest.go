@@ -12,8 +12,8 @@ var Steps = []time.Duration{0, -time.Hour, time.Hour, 31 * 24 * time.Hour} //nol
 // Step returns a time of time.Now as it would be if the wall clock had been set by whole seconds. Its monotonic reading stays.
 func Step(at time.Time, by time.Duration) time.Time {
 	out := at
-	wall := (*uint64)(unsafe.Pointer(&out)) //nolint:gosec // the first word of a time: a flag, 33 bits of seconds, 30 bits of nanoseconds
-	*wall += uint64(by/time.Second) << 30   //nolint:gosec // wraps for a step back, as intended
+	wall := (*uint64)(unsafe.Pointer(&out)) // the first word of a time: a flag, 33 bits of seconds, 30 bits of nanoseconds
+	*wall += uint64(by/time.Second) << 30   // wraps for a step back, as intended
 	if out.Sub(at) != 0 || out.Round(0).Sub(at.Round(0)) != by {
 		panic("clocktest: expected a time with a monotonic reading")
 	}

@@ -16,7 +16,7 @@ func TestFind(t *testing.T) {
 	t.Chdir(dir)
 	require.NoError(t, os.Mkdir("bin", 0o700))
 	path := filepath.Join(dir, "bin", "touchline-codec")
-	require.NoError(t, os.WriteFile(path, nil, 0o700)) //nolint:gosec // a program
+	require.NoError(t, os.WriteFile(path, nil, 0o700))
 	t.Setenv("PATH", "")
 	_, err := codec.Find("")
 	require.EqualError(t, err, "find touchline-codec: it is neither beside this program nor on the PATH; run make build")

@@ -18,7 +18,7 @@ import (
 func TestRefusedCallIsTheReason(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "touchline-codec")
 	script := "#!/bin/sh\necho 'refused system call 263 unlinkat' >&2\nexit 159\n"
-	require.NoError(t, os.WriteFile(path, []byte(script), 0o700)) //nolint:gosec // a program
+	require.NoError(t, os.WriteFile(path, []byte(script), 0o700))
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	reasons := make(chan string, 1)

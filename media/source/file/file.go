@@ -200,7 +200,7 @@ const (
 
 // limits of a program that decodes pictures of so many pixels.
 func (in input) limits(pixels int) child.Limits {
-	memory := programMemory + uint64(pixels)*bytesPerPixel //nolint:gosec // at most maxSide each way
+	memory := programMemory + uint64(pixels)*bytesPerPixel
 	return child.Limits{Memory: memory, Files: filesOfStream, Read: in.read, Port: in.port}
 }
 
