@@ -544,7 +544,9 @@ func (e *eyes) Judge(rules []string, _ []inference.Region) (inference.Judgement,
 	defer e.mu.Unlock()
 	f := inference.Finding{Reason: "A person comes in.", PTS: e.event, Box: &inference.Box{X0: 0.2, Y0: 0.4, X1: 0.3, Y1: 0.8}}
 	since := e.last.PTS - e.first
-	f.Unknown = since >= 20500*time.Millisecond && since < 23500*time.Millisecond
+	if f.Unknown = since >= 20500*time.Millisecond && since < 23500*time.Millisecond; f.Unknown {
+		f.Reason = ""
+	}
 	f.Holds = since >= 20*time.Second && since < 25*time.Second && !f.Unknown
 	found := slices.Repeat([]inference.Finding{f}, len(rules))
 	return inference.Judgement{PTS: e.last.PTS, Epoch: e.last.Epoch, Findings: found}, e.last.PTS > 0
