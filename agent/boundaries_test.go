@@ -363,11 +363,11 @@ func (w *wire) run(length time.Duration) {
 		if w.sounds {
 			w.hear()
 		}
-		if left := time.Until(end); left <= 0 {
+		left := time.Until(end)
+		if left <= 0 {
 			return
-		} else {
-			time.Sleep(min(left, time.Hour))
 		}
+		time.Sleep(min(left, time.Hour))
 	}
 }
 

@@ -43,7 +43,7 @@ var (
 	// ErrNoLink is returned by Revoke for an id that is none, or not of this room.
 	ErrNoLink = errors.New("no such link in this room")
 	// ErrTooManyRevoked is returned by Revoke when a room has only revoked links in its list.
-	ErrTooManyRevoked = fmt.Errorf("%d links of this room are revoked already; end all links by another agent.livekit.link_generation", maxLinks)
+	ErrTooManyRevoked = fmt.Errorf("%d links of this room are revoked already; another agent.livekit.link_generation ends all links", maxLinks)
 )
 
 // Links are the links of the rooms of a process: those that were made, so that they can be listed, and those that are revoked, until

@@ -89,6 +89,7 @@ const fileHead = "--b\r\nContent-Disposition: form-data; name=\"file\"; filename
 
 // slow returns a body that never ends before the test.
 func slow(t *testing.T, text string) io.Reader {
+	t.Helper()
 	in, out := io.Pipe()
 	t.Cleanup(func() { _ = out.Close() })
 	go func() { _, _ = io.WriteString(out, text) }()

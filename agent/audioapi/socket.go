@@ -215,7 +215,8 @@ func (t *Transcriber) ServePlain(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	q := r.URL.Query()
-	p := &plainSocket{socket: s, back: returning{limit.ClientOf(r.Context()).Token, q.Get("request_id")}, ctx: r.Context()}
+	p := &plainSocket{socket: s, back: returning{limit.ClientOf(r.Context()).Token, q.Get("request_id")}}
+	p.ctx = r.Context() //nolint:contextcheck // of the request with its place
 	p.vad = slices.Contains([]string{"", "true", "1", "yes"}, q.Get("use_server_vad"))
 	rate := 16000
 	if v := q.Get("sample_rate"); v != "" {

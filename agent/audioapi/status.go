@@ -124,7 +124,9 @@ func newTranscriptionMetrics(t *Transcriber) *transcriptionMetrics {
 	m.Bundle = metrics.Bundle{
 		m.refused, m.words, m.sound, m.took, m.judged, m.speech, m.failures, m.lag, t.waiting, t.uploads, t.bytes, t.sessions,
 		metrics.Gauge(prefix+"requests", "Recordings that are heard or wait.", func() float64 { return float64(t.waiting.Taken()) }),
-		metrics.Gauge(prefix+"queue", "Recordings that wait.", func() float64 { return max(0, float64(t.waiting.Taken())-float64(len(t.slots))) }),
+		metrics.Gauge(prefix+"queue", "Recordings that wait.", func() float64 {
+			return max(0, float64(t.waiting.Taken())-float64(len(t.slots)))
+		}),
 		metrics.Gauge(prefix+"pending_finals", "Final texts that wait for the return of a client.", t.finals.count),
 		metrics.Gauge(prefix+"sessions", "Live sessions.", func() float64 { return float64(t.sessions.Taken()) }),
 	}

@@ -172,6 +172,15 @@ func problem(err error) *Error {
 // errTooSlow ends a transcription that exceeds hearTime.
 var errTooSlow = fmt.Errorf("the recording was not transcribed within %v", hearTime)
 
+// failed ends a stream that has begun with an error; else it returns the error.
+func (t *Transcriber) failed(out *textStream, err error) error {
+	if e, ok := errors.AsType[*Error](err); !ok && out.fail(problem(err)) || ok && out.fail(e) {
+		t.log.Warn().Err(err).Msg("recording not transcribed")
+		return nil
+	}
+	return err
+}
+
 // serve handles a request up to its answer.
 func (t *Transcriber) serve(w http.ResponseWriter, r *http.Request, change func(*form) error) error {
 	if !limit.ClientOf(r.Context()).Operator && t.waiting.Taken() >= t.places() { // its upload would be wasted
@@ -224,12 +233,7 @@ func (t *Transcriber) serve(w http.ResponseWriter, r *http.Request, change func(
 	out := &textStream{stream: stream{w: w, control: http.NewResponseController(w), sse: true}, request: o}
 	parts, err := t.hear(ctx, sound, o, out.part)
 	if err != nil {
-		err = cmp.Or(context.Cause(ctx), err)
-		if e, ok := errors.AsType[*Error](err); !ok && out.fail(problem(err)) || ok && out.fail(e) {
-			t.log.Warn().Err(err).Msg("recording not transcribed")
-			return nil
-		}
-		return err
+		return t.failed(out, cmp.Or(context.Cause(ctx), err))
 	}
 	t.counts.done(length(len(sound)), time.Since(began))
 	if o.stream {

@@ -147,7 +147,8 @@ func newSight(cfg Settings, log zerolog.Logger) (*Engine, error) {
 	}
 	return e, e.manage(func(ctx context.Context, _ engine.Progress) (inference.Model, error) {
 		log.Info().Str("bundle", bundle.Dir).Msg("loading the networks of sight")
-		return sight.Open(ctx, bundle, sight.Options{Config: cfg.Sight, Runtime: cfg.MiniCPM.Runtime, Seed: rand.Uint64()}) //nolint:gosec // words
+		opts := sight.Options{Config: cfg.Sight, Runtime: cfg.MiniCPM.Runtime, Seed: rand.Uint64()} //nolint:gosec // of words
+		return sight.Open(ctx, bundle, opts)
 	}, opts, cfg.Engine, log)
 }
 

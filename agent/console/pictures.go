@@ -97,7 +97,7 @@ func (s *Server) writePicture(h *roomEntry, w http.ResponseWriter, r *http.Reque
 		full := data
 		data, err = h.thumbs.get(r.Context(), stillKey{r.URL.Path, width}, func() ([]byte, error) {
 			return s.inSlot(r.Context(), func() ([]byte, error) { return events.Thumbnail(full, width, h.JPEGQuality) })
-		})
+		}) //nolint:contextcheck // the function has the request's
 		if err != nil {
 			return err
 		}

@@ -15,6 +15,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -90,13 +91,14 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 }
 
 // stamp describes the files, so that a change is noticed.
-func (c *certificate) stamp() (out string) {
+func (c *certificate) stamp() string {
+	var out strings.Builder
 	for _, path := range []string{c.cfg.TLSCert, c.cfg.TLSKey} {
 		if info, err := os.Stat(path); err == nil {
-			out += fmt.Sprintln(info.ModTime().UnixNano(), info.Size())
+			fmt.Fprintln(&out, info.ModTime().UnixNano(), info.Size())
 		}
 	}
-	return out
+	return out.String()
 }
 
 // load reads the files, or makes a certificate.

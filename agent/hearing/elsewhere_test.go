@@ -216,7 +216,8 @@ func TestOrdersElsewhere(t *testing.T) {
 		}, 2},
 		{"the operator's own words before", []line{
 			{identity: "stranger", at: 3 * time.Second, text: order, change: stranger},
-			{identity: "operator", at: 2900 * time.Millisecond, text: "okay"}, {identity: "operator", at: 3400 * time.Millisecond, text: order},
+			{identity: "operator", at: 2900 * time.Millisecond, text: "okay"},
+			{identity: "operator", at: 3400 * time.Millisecond, text: order},
 		}, 0},
 		{"in two utterances", []line{
 			// After 30 s the detector cuts the speech at its quietest word of the last seconds, which is "only".

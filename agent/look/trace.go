@@ -212,7 +212,8 @@ func (l *Loop) NextPrompt() (Trace, error) {
 
 // ask yields an engine's answer to a prompt that was written at a time, and keeps both as a look at the pictures.
 func (r *traces) ask(
-	ctx context.Context, engine inference.Session, name, kind string, cycle uint64, frames []window.Frame, p inference.Prompt, written time.Time,
+	ctx context.Context, engine inference.Session, name, kind string, cycle uint64, frames []window.Frame, p inference.Prompt,
+	written time.Time,
 ) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
 		began := time.Now()

@@ -121,7 +121,8 @@ type limits struct {
 func New(opts Options) (*Sender, error) {
 	s := &Sender{
 		opts: opts, log: opts.Log.With().Str("component", "mqtt").Logger(), client: clientID(),
-		wake: wake.New(), turn: make(chan struct{}, 1), ready: make(chan struct{}), values: map[string]*value{}, queued: map[string]bool{}, outputs: map[*Output]bool{},
+		wake: wake.New(), turn: make(chan struct{}, 1), ready: make(chan struct{}),
+		values: map[string]*value{}, queued: map[string]bool{}, outputs: map[*Output]bool{},
 		limits: limits{qos: 1, retain: true}, backoff: backoff.Backoff{First: firstWait, Max: maxWait},
 	}
 	var err error

@@ -95,7 +95,8 @@ func Open(cfg Config, log zerolog.Logger) (*Store, error) {
 		return nil, fmt.Errorf("open the state %s: %w; choose another folder, or move the file away to begin anew", path, err)
 	}
 	return &Store{
-		db: db, path: path, log: log.With().Str("component", "state").Logger(), wake: wake.New(), pending: map[key]*pending{}, uses: map[owner]int{},
+		db: db, path: path, log: log.With().Str("component", "state").Logger(), wake: wake.New(),
+		pending: map[key]*pending{}, uses: map[owner]int{},
 	}, nil
 }
 
@@ -126,7 +127,8 @@ func (s *Store) DB() *sql.DB { return s.db }
 // Close closes the file of a Store whose Run was not called.
 func (s *Store) Close() error { return s.db.Close() }
 
-// Forget deletes the values of all rooms and undelivered alerts, but none of the process, which have the room "". It returns the number of rooms that had values.
+// Forget deletes the values of all rooms and undelivered alerts, but none of the process, which have the room "". It returns the number of
+// rooms that had values.
 func (s *Store) Forget() (rooms int, err error) {
 	ctx := context.Background()
 	tx, err := s.db.BeginTx(ctx, nil)

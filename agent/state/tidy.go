@@ -66,8 +66,8 @@ func (s *Store) note(now time.Time) error {
 	return nil
 }
 
-// tidy removes the state of rooms that nothing has used for unusedFor, and gives their space back. The wall clock shows wall at elapsed after
-// the last call. After a step of the clock it removes nothing: the processes that share the file note their rooms by the new time first.
+// tidy removes the state of rooms that nothing has used for unusedFor, and gives their space back. The wall clock shows wall at elapsed
+// after the last call. After a step of the clock it removes nothing: the processes that share the file note their rooms by the new time first.
 func (s *Store) tidy(wall time.Time, elapsed time.Duration) error {
 	jump := wall.Sub(s.wall) - elapsed
 	s.wall = wall
@@ -75,7 +75,8 @@ func (s *Store) tidy(wall time.Time, elapsed time.Duration) error {
 		return err
 	}
 	ctx := context.Background()
-	if _, err := s.db.ExecContext(ctx, "INSERT OR IGNORE INTO room_uses SELECT DISTINCT room, identity, ? FROM room_values", wall.Unix()); err != nil {
+	_, err := s.db.ExecContext(ctx, "INSERT OR IGNORE INTO room_uses SELECT DISTINCT room, identity, ? FROM room_values", wall.Unix())
+	if err != nil {
 		return err
 	}
 	if jump.Abs() > maxJump {
@@ -87,8 +88,8 @@ func (s *Store) tidy(wall time.Time, elapsed time.Duration) error {
 		return err
 	}
 	for _, o := range old { // one by one, as others wait for the file: a room may have megabytes of pictures
-		_, err = s.db.ExecContext(ctx, "DELETE FROM room_values WHERE room = ?1 AND identity = ?2; DELETE FROM room_uses WHERE room = ?1 AND identity = ?2",
-			o.room, o.identity)
+		_, err = s.db.ExecContext(ctx, "DELETE FROM room_values WHERE room = ?1 AND identity = ?2; "+
+			"DELETE FROM room_uses WHERE room = ?1 AND identity = ?2", o.room, o.identity)
 		if err != nil {
 			return err
 		}

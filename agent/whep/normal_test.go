@@ -173,7 +173,7 @@ type guest struct {
 }
 
 func (c *guest) send(method, path, body string) *http.Response {
-	req, err := http.NewRequest(method, c.api+path, strings.NewReader(body)) //nolint:noctx // the test ends the server
+	req, err := http.NewRequest(method, c.api+path, strings.NewReader(body))
 	if err == nil {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 		if strings.HasPrefix(path, "/whip/") {
@@ -202,6 +202,7 @@ func (c *guest) ask(method, path, body string) {
 }
 
 func (c *guest) open(t *testing.T, path string) {
+	t.Helper()
 	if resp := c.send(http.MethodGet, path, ""); resp != nil {
 		t.Cleanup(func() { _ = resp.Body.Close() })
 	}

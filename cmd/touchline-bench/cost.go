@@ -88,8 +88,10 @@ const workerName = "asked"
 // worker starts the agent worker of touchline-slim, the program for an existing server, with the settings env and more flags, and brings
 // an agent into each room.
 func worker(r *run, at location, env []string, flags ...string) *process {
-	cmd := r.program("touchline-slim", append([]string{"--log-level=error", "agent", "--url", at.URL, "--http", "127.0.0.1:0",
-		"--full-cpu", "0", "--slots", strconv.Itoa(max(16, len(at.Rooms)))}, flags...)...)
+	cmd := r.program("touchline-slim", append([]string{
+		"--log-level=error", "agent", "--url", at.URL, "--http", "127.0.0.1:0",
+		"--full-cpu", "0", "--slots", strconv.Itoa(max(16, len(at.Rooms))),
+	}, flags...)...)
 	cmd.Env = append(cmd.Env, "LIVEKIT_API_KEY="+at.APIKey, "LIVEKIT_API_SECRET="+at.APISecret, "LIVEKIT_AGENT_NAME="+workerName)
 	cmd.Env = append(cmd.Env, env...)
 	p := startProcess(r, cmd)

@@ -217,7 +217,7 @@ const maxHeld = 40
 
 // hold opens a stream and never reads it.
 func (c *client) hold(ctx context.Context, path, token string) error {
-	res, err := c.request(ctx, "GET", path, token, "")
+	res, err := c.request(ctx, "GET", path, token, "") //nolint:bodyclose // keep closes it
 	if err != nil {
 		c.count("stream", "broken off")
 		return ctx.Err()
@@ -236,7 +236,7 @@ func (c *client) keep(open io.Closer) {
 
 // speak sends a long message to a live transcription socket.
 func (c *client) speak(ctx context.Context, link string) error {
-	ws, res, err := websocket.DefaultDialer.DialContext(ctx, "ws://"+c.Hostile.Console+"/v1/realtime", http.Header{
+	ws, res, err := websocket.DefaultDialer.DialContext(ctx, "ws://"+c.Hostile.Console+"/v1/realtime", http.Header{ //nolint:bodyclose // empty
 		"Authorization": {"Bearer " + link},
 	})
 	if res != nil {

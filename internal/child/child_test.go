@@ -159,7 +159,7 @@ func TestWithoutLandlock(t *testing.T) {
 			done <- result{"", err}
 			return
 		}
-		out, err := try(t, Limits{}, "TRY=acts", "LANDLOCK=0")
+		out, err := try(t, Limits{}, "TRY=acts", "LANDLOCK=0") //nolint:testifylint // the test waits for it
 		done <- result{out, err}
 	}()
 	r := <-done

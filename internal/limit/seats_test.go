@@ -59,8 +59,8 @@ func TestSeats(t *testing.T) {
 			}
 			require.ErrorContains(t, err, fmt.Sprintf("%d readers", tt.want))
 		}
-		require.EqualValues(t, tt.want, len(seats), tt.reason)
-		require.EqualValues(t, tt.want, s.Taken())
+		require.Len(t, seats, int(tt.want), tt.reason)
+		require.Equal(t, tt.want, s.Taken())
 		require.InDelta(t, 200-tt.want, refusals(t, s, tt.reason), 0)
 		for _, seat := range seats {
 			seat.Leave()

@@ -13,8 +13,8 @@ import (
 )
 
 // small writes a bundle without networks.
-func small(t testing.TB, dir string, change func(*Manifest)) {
-	t.Helper()
+func small(tb testing.TB, dir string, change func(*Manifest)) {
+	tb.Helper()
 	m := Manifest{
 		Format:   Format,
 		Detector: Detector{File: "net", Side: 300, Classes: []string{"", "person"}, Anchors: make([][4]float32, 1)},
@@ -23,10 +23,10 @@ func small(t testing.TB, dir string, change func(*Manifest)) {
 	}
 	change(&m)
 	content, err := json.Marshal(m)
-	require.NoError(t, err)
-	require.NoError(t, os.MkdirAll(dir, 0o750))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "net"), []byte("aaa"), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, ManifestName), content, 0o600))
+	require.NoError(tb, err)
+	require.NoError(tb, os.MkdirAll(dir, 0o750))
+	require.NoError(tb, os.WriteFile(filepath.Join(dir, "net"), []byte("aaa"), 0o600))
+	require.NoError(tb, os.WriteFile(filepath.Join(dir, ManifestName), content, 0o600))
 }
 
 func TestOpen(t *testing.T) {

@@ -174,8 +174,7 @@ func (s *settings) film(ctx context.Context, seed uint64) (n int, err error) {
 		}
 		defer film.abandon()
 	}
-	lines := json.NewEncoder(truth)
-	shrink := newScaler(s.source, s.size)
+	lines, shrink := json.NewEncoder(truth), newScaler(s.source, s.size)
 	drawn, kept := make([]byte, world.I420Size()), make([]byte, s.size.width*s.size.height*3/2)
 	step := uint32(worldFPS / s.fps)
 	for n = range s.seconds * s.fps {

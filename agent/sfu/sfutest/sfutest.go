@@ -91,7 +91,7 @@ func serve(t *testing.T, run, ready func(context.Context) error) (stop func() er
 const serverOptions = "SFUTEST_OPTIONS"
 
 func init() { //nolint:gochecknoinits // each test program that imports this package can be a server
-	text := os.Getenv(serverOptions)
+	text := os.Getenv(serverOptions) //nolint:forbidigo // no setting
 	if text == "" {
 		return
 	}
@@ -121,7 +121,7 @@ func apart(ctx context.Context, s *sfu.Server) error {
 	if err != nil {
 		return err
 	}
-	cmd := exec.Command(os.Args[0])
+	cmd := exec.Command(os.Args[0]) //nolint:noctx // it ends in order, with its input
 	cmd.Env = append(os.Environ(), serverOptions+"="+string(opts), "GORACE=report_bugs=0")
 	cmd.Stderr = os.Stderr
 	in, err := cmd.StdinPipe()

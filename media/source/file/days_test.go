@@ -108,7 +108,7 @@ const preSkip = 312 * time.Second / 48000
 
 // writeTS writes a transport stream of pictures and sound, with a time of its clock for the first picture.
 func writeTS(out io.Writer, first int64, length time.Duration, fps int64) error {
-	video, audio := &mpegts.Track{PID: 256, Codec: &codecs.H264{}}, &mpegts.Track{PID: 257, Codec: &codecs.Opus{ChannelCount: 1}}
+	video, audio := &mpegts.Track{PID: 256, Codec: &codecs.H264{}}, &mpegts.Track{PID: 257, Codec: &codecs.Opus{ChannelCount: 1}} //nolint:staticcheck // shorter than the new field
 	w := &mpegts.Writer{W: out, Tracks: []*mpegts.Track{video, audio}}
 	if err := w.Initialize(); err != nil {
 		return err
