@@ -62,7 +62,7 @@ func FuzzMessages(f *testing.F) {
 				}
 			}
 			require.NoError(t, s.session.Close())
-			_ = <-s.done // of any messages
+			<-s.done //nolint:errcheck // of any messages
 			_, err = json.Marshal(v.describe())
 			require.NoError(t, err)
 		}

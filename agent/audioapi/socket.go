@@ -215,8 +215,8 @@ func (t *Transcriber) ServePlain(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	q := r.URL.Query()
-	p := &plainSocket{socket: s, back: returning{limit.ClientOf(r.Context()).Token, q.Get("request_id")}}
-	p.ctx = r.Context() //nolint:contextcheck // of the request with its place
+	p := &plainSocket{socket: s, ctx: r.Context()}
+	p.back = returning{limit.ClientOf(p.ctx).Token, q.Get("request_id")}
 	p.vad = slices.Contains([]string{"", "true", "1", "yes"}, q.Get("use_server_vad"))
 	rate := 16000
 	if v := q.Get("sample_rate"); v != "" {

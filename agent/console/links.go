@@ -1,6 +1,8 @@
 package console
 
 import (
+	"errors"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -85,4 +87,27 @@ func (s *Server) deleteLink(h *roomEntry, r *http.Request) error {
 	}
 	s.log.Info().Str("room", h.Name).Str("link", id).Str("by", by(r)).Msg("link revoked")
 	return nil
+}
+
+// tooOften is the answer to a client beyond a rate.
+func tooOften(wait time.Duration) *problem {
+	seconds := int(math.Ceil(wait.Seconds()))
+	return refuse(http.StatusTooManyRequests, "too_many_requests", "too many requests; try again in %d s", seconds).after(seconds)
+}
+
+// The reasons why what a link opened ends.
+var (
+	errExpired = refuse(http.StatusUnauthorized, "expired_token", "this link has expired; ask for a new one")
+	errRevoked = refuse(http.StatusUnauthorized, "revoked_link", "%v", access.ErrRevoked)
+)
+
+// watchRight calls over when the link of a client ends, until stop is called.
+func (s *Server) watchRight(who visitor, over func(*problem)) (stop func()) {
+	return s.opts.Keys.Links.Watch(who.grant, time.Now(), func(err error) {
+		if errors.Is(err, access.ErrRevoked) {
+			over(errRevoked)
+		} else {
+			over(errExpired)
+		}
+	})
 }

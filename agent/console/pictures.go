@@ -95,9 +95,9 @@ func (s *Server) writePicture(h *roomEntry, w http.ResponseWriter, r *http.Reque
 	if width > 0 {
 		var err error
 		full := data
-		data, err = h.thumbs.get(r.Context(), stillKey{r.URL.Path, width}, func() ([]byte, error) {
+		data, err = h.thumbs.get(r.Context(), stillKey{r.URL.Path, width}, func() ([]byte, error) { //nolint:contextcheck // inSlot has it
 			return s.inSlot(r.Context(), func() ([]byte, error) { return events.Thumbnail(full, width, h.JPEGQuality) })
-		}) //nolint:contextcheck // the function has the request's
+		})
 		if err != nil {
 			return err
 		}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -466,29 +465,6 @@ func (s *Server) enter(level accessLevel, h apiFunc) apiFunc {
 		})()
 		return h(w, r.WithContext(ctx))
 	}
-}
-
-// tooOften is the answer to a client beyond a rate.
-func tooOften(wait time.Duration) *problem {
-	seconds := int(math.Ceil(wait.Seconds()))
-	return refuse(http.StatusTooManyRequests, "too_many_requests", "too many requests; try again in %d s", seconds).after(seconds)
-}
-
-// The reasons why what a link opened ends.
-var (
-	errExpired = refuse(http.StatusUnauthorized, "expired_token", "this link has expired; ask for a new one")
-	errRevoked = refuse(http.StatusUnauthorized, "revoked_link", "%v", access.ErrRevoked)
-)
-
-// watchRight calls over when the link of a client ends, until stop is called.
-func (s *Server) watchRight(who visitor, over func(*problem)) (stop func()) {
-	return s.opts.Keys.Links.Watch(who.grant, time.Now(), func(err error) {
-		if errors.Is(err, access.ErrRevoked) {
-			over(errRevoked)
-		} else {
-			over(errExpired)
-		}
-	})
 }
 
 // roomOf returns the name of the room of a request; "" for no particular room.

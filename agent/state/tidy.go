@@ -67,7 +67,8 @@ func (s *Store) note(now time.Time) error {
 }
 
 // tidy removes the state of rooms that nothing has used for unusedFor, and gives their space back. The wall clock shows wall at elapsed
-// after the last call. After a step of the clock it removes nothing: the processes that share the file note their rooms by the new time first.
+// after the last call. After a step of the clock it removes nothing: the processes that share the file note their rooms by the new time
+// first.
 func (s *Store) tidy(wall time.Time, elapsed time.Duration) error {
 	jump := wall.Sub(s.wall) - elapsed
 	s.wall = wall
