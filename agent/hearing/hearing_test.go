@@ -134,6 +134,8 @@ type script struct {
 	asked []inference.Hearing
 	only  bool
 	held  int // under the lock of the Ears
+	// finish ends the wait of texts; nil for none.
+	finish chan struct{}
 }
 
 func (s *script) Hold() func() {
@@ -167,12 +169,13 @@ func (s *script) Listen(_ context.Context, h inference.Hearing) (inference.Utter
 	if len(s.texts) > 0 {
 		text, s.texts = s.texts[0], s.texts[1:]
 	}
-	return &scripted{text: text}, nil
+	return &scripted{text: text, finish: s.finish}, nil
 }
 
 type scripted struct {
-	text string
-	n    int
+	text   string
+	n      int
+	finish chan struct{}
 }
 
 func (u *scripted) Hear(context.Context, []float32) (inference.Transcript, error) {
@@ -181,6 +184,9 @@ func (u *scripted) Hear(context.Context, []float32) (inference.Transcript, error
 }
 
 func (u *scripted) Finish(context.Context, []float32) (inference.Transcript, error) {
+	if u.finish != nil {
+		<-u.finish
+	}
 	return inference.Transcript{Text: u.text, Final: true, Language: "en"}, nil
 }
 func (*scripted) Close() error { return nil }
@@ -406,6 +412,33 @@ func TestTalkWhileEventsWait(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, []string{"anna: a fine day for it", "anna: tell me about the keeper"}, s.bot.finals())
 		require.Equal(t, []string{"room: anna: tell me about the keeper"}, s.bot.orders)
+	})
+}
+
+// TestLateText: the next utterance begins before the text of the last one comes, with the button pressed. The text keeps its own time and
+// segment, and is no order.
+func TestLateText(t *testing.T) {
+	play(t, settings.HearingAll, []string{"a fine day for it", "tell me about the keeper"}, func(s *stage) {
+		s.asr.finish = make(chan struct{})
+		anna := s.join("anna", nil)
+		began := time.Now()
+		anna.speak(time.Second)
+		anna.quiet(time.Second)
+		require.NoError(t, s.ears.Talk("anna", true))
+		anna.speak(time.Second)
+		close(s.asr.finish)
+		anna.speak(time.Second)
+		require.NoError(t, s.ears.Talk("anna", false))
+		anna.quiet(400 * time.Millisecond)
+		require.Equal(t, []string{"anna: a fine day for it", "anna: tell me about the keeper"}, s.bot.finals())
+		require.Equal(t, []string{"room: anna: tell me about the keeper"}, s.bot.orders)
+		last := s.bot.heard[0]
+		for _, h := range s.bot.heard {
+			if h.Final && h.Order == nil {
+				require.InDelta(t, 0, h.Began.Sub(began).Seconds(), 0.05)
+				require.Equal(t, last.Segment, h.Segment)
+			}
+		}
 	})
 }
 

@@ -97,16 +97,14 @@ type microphone struct {
 	echo     echoPath
 	ended    time.Time // the last speech
 
+	unfinished map[int]*utterance // without their final text, by their number in the session
+
 	// Of the present utterance.
-	utterance int // its number in the session
-	segment   string
-	began     time.Time
+	utterance int   // its number in the session
 	start     int64 // sample of the session
 	inside    bool
 	took      bool // the floor
-	addressed bool
-	pressed   int       // the utterance during which push-to-talk began
-	shown     time.Time // its last interim text
+	pressed   int  // the utterance during which push-to-talk began
 
 	// Used by run only.
 	stream uint32
@@ -127,10 +125,18 @@ type microphone struct {
 	retry   backoff.Backoff // of opening one
 }
 
+// utterance is speech without its final text. The next one may begin before that.
+type utterance struct {
+	segment   string
+	began     time.Time
+	addressed bool
+	shown     time.Time // its last interim text
+}
+
 func newMicrophone(e *Ears, info agent.Microphone) (*microphone, error) {
 	m := &microphone{
 		ears: e, identity: info.Identity, track: info.Track, info: info, zero: time.Now(),
-		pieces: make(chan sound.Piece, queue), wake: wake.New(), closed: make(chan struct{}),
+		pieces: make(chan sound.Piece, queue), wake: wake.New(), closed: make(chan struct{}), unfinished: map[int]*utterance{},
 		speech: usual(), deaf: true, again: time.Now(), retry: backoff.Backoff{First: firstRetry, Max: maxRetry},
 	}
 	var err error
@@ -329,7 +335,9 @@ func (m *microphone) push(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.pressed = open
-	m.addressed = m.addressed || m.utterance == open
+	if u := m.unfinished[open]; u != nil {
+		u.addressed = true
+	}
 }
 
 // hold requests push-to-talk from the goroutine of listen.
@@ -374,6 +382,9 @@ func (m *microphone) event(v live.Event) {
 		m.final(v)
 	case live.Failed:
 		m.judge(false)
+		m.mu.Lock()
+		delete(m.unfinished, v.Utterance)
+		m.mu.Unlock()
 		m.ears.outsiders.end(m, v.Utterance, "", time.Now())
 		m.ears.counts.failed.Add(1)
 		m.ears.log.Warn().Err(v.Err).Str("participant", m.identity).Msg("speech got no text")
@@ -384,34 +395,38 @@ func (m *microphone) begin(v live.Event) {
 	held := m.ears.talks(m.identity)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.segment, m.began, m.inside, m.shown, m.took = "SG_"+rand.Text()[:12], m.zero.Add(v.Start), true, time.Time{}, false
-	m.start, m.utterance = samples(v.Start), v.Utterance
-	m.addressed = held || m.began.Before(m.openTill) || m.pressed == v.Utterance
+	began := m.zero.Add(v.Start)
+	m.start, m.utterance, m.inside, m.took = samples(v.Start), v.Utterance, true, false
+	m.unfinished[v.Utterance] = &utterance{
+		segment: "SG_" + rand.Text()[:12], began: began,
+		addressed: held || began.Before(m.openTill) || m.pressed == v.Utterance,
+	}
 	if !m.info.Instructs {
-		m.ears.outsiders.begin(outside{mic: m, watched: m.info.Watched, number: v.Utterance, from: m.began})
+		m.ears.outsiders.begin(outside{mic: m, watched: m.info.Watched, number: v.Utterance, from: began})
 	}
 }
 
-// utteranceOf returns the common fields of the events of an utterance.
-func (m *microphone) utteranceOf(v live.Event) agent.Heard {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+// heard returns the common fields of the events of an utterance. The caller holds the lock.
+func (m *microphone) heard(v live.Event, u *utterance) agent.Heard {
 	return agent.Heard{
-		Segment: m.segment, Identity: m.identity, Name: m.info.Name, Track: m.track, Text: v.Text, Language: v.Language,
-		Began: m.began,
+		Segment: u.segment, Identity: m.identity, Name: m.info.Name, Track: m.track, Text: v.Text, Language: v.Language,
+		Began: u.began,
 	}
 }
 
 func (m *microphone) interim(v live.Event) {
 	now := time.Now()
-	h := m.utteranceOf(v)
+	m.mu.Lock()
+	u := m.unfinished[v.Utterance]
+	h := m.heard(v, u)
+	m.mu.Unlock()
 	if strings.TrimSpace(v.Text) == "" || !m.captions() || m.ears.spoken.echoes(v.Text, h.Began, now) {
 		return
 	}
 	m.mu.Lock()
-	shows := m.inside && now.Sub(m.shown) >= interimEvery
+	shows := m.inside && now.Sub(u.shown) >= interimEvery
 	if shows {
-		m.shown = now
+		u.shown = now
 	}
 	m.mu.Unlock()
 	if shows {

@@ -23,13 +23,13 @@ import (
 
 // final handles the text of an utterance.
 func (m *microphone) final(v live.Event) {
-	h := m.utteranceOf(v)
-	h.Final = true
 	m.mu.Lock()
-	began := m.zero.Add(v.Start) // the next utterance may have begun
-	h.Ended = m.zero.Add(v.End)
-	addressed, instructs, shown := m.addressed, m.info.Instructs, !m.shown.IsZero()
-	m.addressed, m.openTill = false, time.Time{}
+	u := m.unfinished[v.Utterance]
+	delete(m.unfinished, v.Utterance)
+	h := m.heard(v, u)
+	h.Final, h.Ended = true, m.zero.Add(v.End)
+	addressed, instructs, shown := u.addressed, m.info.Instructs, !u.shown.IsZero()
+	m.openTill = time.Time{}
 	m.mu.Unlock()
 	m.renew()
 
@@ -63,7 +63,7 @@ func (m *microphone) final(v live.Event) {
 	if woken && c.Orders() {
 		err := errNoRight
 		if instructs {
-			err = m.ears.elsewhere(text, order, began, h.Ended)
+			err = m.ears.elsewhere(text, order, h.Began, h.Ended)
 		}
 		switch {
 		case order == "" && err == nil:
