@@ -121,6 +121,9 @@ func (s *socket) serve(r *http.Request, c live.Config, event func(live.Event), m
 	late := time.AfterFunc(lastTime, cancel)
 	defer late.Stop()
 	err = errors.Join(err, s.session.Close(), <-s.done)
+	if _, crash := rescue.Of(err); crash {
+		s.t.log.Error().Err(err).Bytes("stack", rescue.Stack(err)).Msg("live session panicked")
+	}
 	all, speech := s.session.Share()
 	s.t.counts.judged.Add(all.Seconds())
 	s.t.counts.speech.Add(speech.Seconds())

@@ -25,6 +25,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/live/livetest"
 	"touchline/inference/vad"
+	"touchline/internal/rescue"
 	"touchline/media/sound"
 )
 
@@ -515,6 +516,31 @@ func TestOpenAfterTheEnd(t *testing.T) {
 		_, err := s.ears.Open(agent.Microphone{Identity: "ben", Track: "TR_ben"})
 		require.ErrorIs(t, err, hearing.ErrEnded)
 		require.Zero(t, s.ears.Stats().Microphones)
+	})
+}
+
+// crashing is a commentator whose code panics over a text.
+type crashing struct{ *commentator }
+
+func (crashing) Hear(agent.Heard) { panic("no such page") }
+
+// TestCrash: a panic over a text ends Run with it, instead of leaving a microphone that is not heard.
+func TestCrash(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		cfg := settings.DefaultHearing()
+		cfg.Mode = settings.HearingCaptions
+		s := &stage{t: t, bot: &commentator{cfg: cfg}}
+		s.ears = hearing.New(hearing.Options{
+			Recognizer: &script{}, Detector: func() (vad.Detector, error) { return livetest.Detector{}, nil }, Log: zerolog.Nop(),
+		})
+		s.ears.Attach(crashing{s.bot})
+		done := make(chan error, 1)
+		go func() { done <- s.ears.Run(t.Context()) }()
+		anna := s.join("anna", nil)
+		anna.speak(2 * time.Second)
+		_, crash := rescue.Of(<-done)
+		require.True(t, crash)
 	})
 }
 

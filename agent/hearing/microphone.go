@@ -18,6 +18,7 @@ import (
 	"touchline/inference/live"
 	"touchline/inference/vad"
 	"touchline/internal/backoff"
+	"touchline/internal/rescue"
 	"touchline/internal/wake"
 	"touchline/media/sound"
 )
@@ -232,6 +233,9 @@ func (m *microphone) run() error {
 	err = errors.Join(err, m.session.Close(), <-done)
 	m.sendLate(time.Time{})
 	m.ears.log.Debug().AnErr("reason", err).Str("participant", m.identity).Msg("microphone ended")
+	if _, crash := rescue.Of(err); crash {
+		return err
+	}
 	return nil
 }
 
