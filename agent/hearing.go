@@ -69,11 +69,11 @@ type HeardForgetter interface {
 // Hear sends a participant's speech to the outputs. With the setting Remarks, final texts are also quoted to the commentator. Speech that
 // began before its deletion has no words.
 func (s *Session) Hear(h Heard) {
-	s.mu.Lock()
+	s.heardMu.Lock()
+	defer s.heardMu.Unlock()
 	if s.forgotten.has(h) {
 		h.Text, h.Order = "", nil
 	}
-	s.mu.Unlock()
 	if h.Final && h.Caption && h.Order == nil {
 		s.Looks.Remark(prompt.Remark{By: cmp.Or(h.Name, h.Identity), Text: h.Text, At: h.Ended, Identity: h.Identity})
 	}
@@ -86,9 +86,9 @@ func (s *Session) Hear(h Heard) {
 
 // ForgetHeard deletes the speech of an identity, or of all if it is "", from prompts, looks and outputs, also what is being said now.
 func (s *Session) ForgetHeard(by string) {
-	s.mu.Lock()
+	s.heardMu.Lock()
+	defer s.heardMu.Unlock()
 	s.forgotten.add(by, time.Now())
-	s.mu.Unlock()
 	s.Looks.ForgetHeard(by)
 	for _, t := range s.opts.Texts {
 		if out, ok := t.(HeardForgetter); ok {

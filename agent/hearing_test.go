@@ -2,8 +2,10 @@ package agent_test
 
 import (
 	"errors"
+	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -296,6 +298,44 @@ func TestForgottenRemarks(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		require.Zero(t, quoted("after many"))
 		require.Positive(t, quoted("a new one"))
+		r.stop()
+	})
+}
+
+// deleter is an output during whose receipt of speech a person deletes it.
+type deleter struct {
+	agenttest.Reader
+
+	del   func()
+	mu    sync.Mutex
+	calls []string
+}
+
+func (d *deleter) Heard(agent.Heard) {
+	go d.del()
+	for range 1000 {
+		runtime.Gosched()
+	}
+	d.note("heard")
+}
+
+func (d *deleter) ForgetHeard(string) { d.note("deleted") }
+
+func (d *deleter) note(call string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.calls = append(d.calls, call)
+}
+
+// TestDeletionDuringSpeech: no output gets words after their deletion.
+func TestDeletionDuringSpeech(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := &deleter{}
+		r := newRig(t, steady(300*time.Millisecond, time.Second), func(o *agent.Options) { o.Texts = append(o.Texts, out) })
+		out.del = func() { r.ForgetHeard("") }
+		r.Hear(agent.Heard{Identity: "anna", Text: "her secret", Final: true, Caption: true, Began: time.Now()})
+		synctest.Wait()
+		require.Equal(t, []string{"heard", "deleted"}, out.calls)
 		r.stop()
 	})
 }

@@ -92,12 +92,14 @@ type Session struct {
 	statusMu sync.Mutex // held while a status is computed and published, so that the newest is published last
 	last     Status     // published; guarded by statusMu
 
-	mu        sync.Mutex
-	forgotten forgotten
-	started   time.Time // when Run began
-	latest    *comment  // the last that began
-	room      string    // why the room is away; "" when connected
-	tally     tally
+	heardMu   sync.Mutex // held while speech is passed on or deleted, so that none is passed on after its deletion
+	forgotten forgotten  // guarded by heardMu
+
+	mu      sync.Mutex
+	started time.Time // when Run began
+	latest  *comment  // the last that began
+	room    string    // why the room is away; "" when connected
+	tally   tally
 }
 
 // New checks the options and makes a Session; Run runs it.
