@@ -265,7 +265,10 @@ func (s *Store) Room(room, identity string) *Room {
 
 // Load returns the stored values by name, including values that are not in the file yet. The room is in use until Leave.
 func (r *Room) Load() (map[string]json.RawMessage, error) {
-	r.store.use(owner{r.room, r.identity}, 1)
+	// At once, because another process that shares the file may remove the state of an unused room. The disk may be broken.
+	if _, err := r.store.db.ExecContext(context.Background(), noteUse, r.room, r.identity, time.Now().Unix()); err != nil {
+		r.store.log.Warn().Err(err).Str("room", r.room).Msg("use of the room not noted")
+	}
 	out := map[string]json.RawMessage{}
 	rows, err := r.store.db.QueryContext(context.Background(),
 		"SELECT name, value FROM room_values WHERE room = ? AND identity = ?", r.room, r.identity)
@@ -286,6 +289,7 @@ func (r *Room) Load() (map[string]json.RawMessage, error) {
 	}
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
+	r.store.uses[owner{r.room, r.identity}]++
 	for k, v := range r.store.pending {
 		if k.room != r.room || k.identity != r.identity {
 			continue

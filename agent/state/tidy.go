@@ -23,13 +23,13 @@ const (
 type owner struct{ room, identity string }
 
 // Leave ends the use that Load began.
-func (r *Room) Leave() { r.store.use(owner{r.room, r.identity}, -1) }
-
-func (s *Store) use(o owner, n int) {
-	s.mu.Lock()
-	s.uses[o] += n
-	s.mu.Unlock()
+func (r *Room) Leave() {
+	r.store.mu.Lock()
+	defer r.store.mu.Unlock()
+	r.store.uses[owner{r.room, r.identity}]--
 }
+
+const noteUse = "INSERT INTO room_uses (room, identity, used) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET used = excluded.used"
 
 // note records the time of the last use of rooms.
 func (s *Store) note(now time.Time) error {
@@ -48,8 +48,7 @@ func (s *Store) note(now time.Time) error {
 	}
 	s.mu.Unlock()
 	for _, o := range used {
-		if _, err := tx.ExecContext(ctx, "INSERT INTO room_uses (room, identity, used) VALUES (?, ?, ?) "+
-			"ON CONFLICT DO UPDATE SET used = excluded.used", o.room, o.identity, now.Unix()); err != nil {
+		if _, err := tx.ExecContext(ctx, noteUse, o.room, o.identity, now.Unix()); err != nil {
 			return err
 		}
 	}
@@ -84,13 +83,16 @@ func (s *Store) tidy(wall time.Time, elapsed time.Duration) error {
 		s.log.Warn().Float64("jump_s", jump.Seconds()).Msg("clock jumped; old state kept")
 		return nil
 	}
-	old, err := s.unused(ctx, wall.Add(-unusedFor))
+	before := wall.Add(-unusedFor)
+	old, err := s.unused(ctx, before)
 	if err != nil {
 		return err
 	}
 	for _, o := range old { // one by one, as others wait for the file: a room may have megabytes of pictures
-		_, err = s.db.ExecContext(ctx, "DELETE FROM room_values WHERE room = ?1 AND identity = ?2; "+
-			"DELETE FROM room_uses WHERE room = ?1 AND identity = ?2", o.room, o.identity)
+		// Another process may use the room again since.
+		_, err = s.db.ExecContext(ctx, "DELETE FROM room_values WHERE room = ?1 AND identity = ?2 "+
+			"AND EXISTS (SELECT 1 FROM room_uses WHERE room = ?1 AND identity = ?2 AND used < ?3); "+
+			"DELETE FROM room_uses WHERE room = ?1 AND identity = ?2 AND used < ?3", o.room, o.identity, before.Unix())
 		if err != nil {
 			return err
 		}

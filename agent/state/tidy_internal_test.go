@@ -46,7 +46,7 @@ func TestUnusedRooms(t *testing.T) {
 	for i := range 10 {
 		keep(s, fmt.Sprint("meeting ", i), picture).Leave()
 	}
-	now := time.Unix(2e9, 0)
+	now := time.Now()
 	s.wall, other.wall = now, now
 	size := func() int64 {
 		_, err := s.db.ExecContext(t.Context(), "PRAGMA wal_checkpoint(TRUNCATE)")
@@ -82,6 +82,33 @@ func TestUnusedRooms(t *testing.T) {
 	require.Less(t, size(), int64(1<<20))
 	for _, room := range []string{"", "in use", "in use there", "late"} {
 		require.True(t, has(room), room)
+	}
+}
+
+// TestUsedAgain: a process that begins to use an old room finds its state, and so does its next start, even if another process that knows
+// of no use removes old state at that moment.
+func TestUsedAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	open := func() *Store {
+		s, err := Open(Config{Path: dir}, zerolog.Nop())
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = s.Close() })
+		return s
+	}
+	s, other := open(), open()
+	room := other.Room("meeting", "bot")
+	room.Keep("sheet", json.RawMessage(`"a"`))
+	require.NoError(t, other.flush())
+	now := time.Now()
+	_, err := s.db.ExecContext(t.Context(), noteUse, "meeting", "bot", now.Add(-unusedFor-time.Hour).Unix())
+	require.NoError(t, err)
+	for range 2 {
+		values, err := room.Load()
+		require.NoError(t, err)
+		require.Contains(t, values, "sheet")
+		s.wall = now
+		require.NoError(t, s.tidy(now, 0))
 	}
 }
 
