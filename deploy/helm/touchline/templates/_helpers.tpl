@@ -35,8 +35,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{/* The settings file: the values' own settings, under what the chart itself decides. */}}
 {{- define "touchline.settings" -}}
 {{- $worker := dict "agent_name" .Values.livekit.agentName "deployment" .Values.livekit.deployment "slots" .Values.worker.slots
-      "drain_timeout" (printf "%ds" (int .Values.worker.drainSeconds)) "full_cpu" .Values.worker.fullCPU
-      "http" (printf ":%d" (int .Values.service.port)) }}
+      "drain_timeout" (printf "%ds" (int .Values.worker.drainSeconds)) "full_cpu" .Values.worker.fullCPU }}
 {{- $agent := dict "livekit" (dict "url" .Values.livekit.url) "worker" $worker }}
 {{- if .Values.state.claim }}
 {{- if or .Values.autoscaling.enabled (gt (int .Values.replicaCount) 1) }}
