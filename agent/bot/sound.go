@@ -58,7 +58,7 @@ func (b *Bot) collectHearing(ch chan<- prometheus.Metric) {
 	}
 	out, s := metrics.Writer{Out: ch, Prefix: "touchline_hearing_"}, b.ears.Stats()
 	out.Gauge("microphones", "Microphones that are received.", float64(s.Microphones))
-	out.Gauge("speakers", "Microphones that are heard: the loudest of those received.", float64(s.Speakers))
+	out.Gauge("speakers", "Microphones that are recognized: those of people that may instruct first, then the loudest.", float64(s.Speakers))
 	out.Gauge("left_out", "Microphones that are not received, as there are too many.", float64(s.Left))
 	out.Gauge("lag_seconds", "Time from the end of speech to its text, the 95th percentile of the last 100.", s.Lag95.Seconds())
 	out.Counter("utterances_total", "Utterances with a text.", float64(s.Utterances))

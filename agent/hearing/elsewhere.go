@@ -74,6 +74,13 @@ func (s *outsiders) end(m *microphone, number int, text string, to time.Time) {
 	}
 }
 
+// ForgetHeard implements agent.HeardForgetter: texts of an identity, or all if it is "", are no longer compared with orders.
+func (e *Ears) ForgetHeard(by string) {
+	e.outsiders.mu.Lock()
+	defer e.outsiders.mu.Unlock()
+	e.outsiders.list = slices.DeleteFunc(e.outsiders.list, func(o *outside) bool { return o.text != "" && (by == "" || o.mic.identity == by) })
+}
+
 // cut ends an utterance, so that its text is known soon.
 func (m *microphone) cut(number int, now time.Time) {
 	m.mu.Lock()
