@@ -178,14 +178,16 @@ func New(opts Options) (_ *Bot, err error) {
 		return nil, err
 	}
 	kept, values, err := newRoomState(b)
-	if err == nil {
-		err = b.engine.begin(kept.engine(values))
-	}
 	if err != nil {
+		return nil, err
+	}
+	if err := b.engine.begin(kept.engine(values)); err != nil {
+		kept.end()
 		return nil, err
 	}
 	defer func() {
 		if err != nil {
+			kept.end()
 			b.outputs.close()
 			err = errors.Join(err, b.engine.close())
 		}

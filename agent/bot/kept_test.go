@@ -25,6 +25,7 @@ import (
 	"touchline/agent/command"
 	"touchline/agent/events"
 	"touchline/agent/prompt"
+	"touchline/agent/region"
 	"touchline/agent/room/conn"
 	"touchline/agent/settings"
 	"touchline/agent/state"
@@ -424,7 +425,7 @@ func TestRevokedLinksAreKept(t *testing.T) {
 		_, err := access.Verify(keys, token, now)
 		require.ErrorIs(t, err, access.ErrRevoked)
 	}
-	var handed string
+	var handed, whole string
 	require.NoError(t, bot.WithOutputs(t.Context(), to, zerolog.Nop(), func(out *bot.Outputs) error {
 		id := out.Links().Made(token, g, "ana", now)
 		return out.Links().Revoke(cfg.LiveKit.Room, id, false, now)
@@ -432,8 +433,14 @@ func TestRevokedLinksAreKept(t *testing.T) {
 	begin(t, to, cfg, func(b *bot.Bot) {
 		_, err := b.SetBackground("facts:\n"+strings.Repeat("- Blue plays at home.\n", 60), "ana")
 		require.NoError(t, err)
-		handed = b.HandOver(100)
+		handed, whole = b.HandOver(100), b.HandOver(1<<20)
 		require.LessOrEqual(t, len(handed), 100)
+		require.NotContains(t, b.HandOver(10), "regions", "the room has no masks")
+		require.NoError(t, b.Regions.Put("yard", corner(region.Zone), "ana", now))
+		least := b.HandOver(50)
+		require.LessOrEqual(t, len(least), 50, "a text that is too large is dropped, masks and all")
+		require.Contains(t, least, "regions")
+		require.NoError(t, b.Regions.Clear())
 	})
 	to.Forget = true
 	require.NoError(t, bot.WithOutputs(t.Context(), to, zerolog.Nop(), func(out *bot.Outputs) error {
@@ -441,17 +448,25 @@ func TestRevokedLinksAreKept(t *testing.T) {
 		require.Len(t, out.Links().List(cfg.LiveKit.Room, now), 1)
 		return nil
 	}))
-	require.NoError(t, bot.WithOutputs(t.Context(), bot.OutputSettings{}, zerolog.Nop(), func(out *bot.Outputs) error {
-		var kept map[string]json.RawMessage
-		require.NoError(t, json.Unmarshal([]byte(handed), &kept))
-		b, err := bot.New(bot.Options{Settings: cfg, Keys: keys, Kept: kept, Outputs: out, Log: zerolog.Nop()})
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		_ = b.Run(ctx)
-		revoked(out.Links())
-		return nil
-	}))
+	next := func(handed string) (links []access.Link) {
+		require.NoError(t, bot.WithOutputs(t.Context(), bot.OutputSettings{}, zerolog.Nop(), func(out *bot.Outputs) error {
+			var kept map[string]json.RawMessage
+			require.NoError(t, json.Unmarshal([]byte(handed), &kept))
+			b, err := bot.New(bot.Options{Settings: cfg, Keys: keys, Kept: kept, Outputs: out, Log: zerolog.Nop()})
+			require.NoError(t, err)
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			_ = b.Run(ctx)
+			revoked(out.Links())
+			links = out.Links().List(cfg.LiveKit.Room, now)
+			return nil
+		}))
+		return links
+	}
+	require.Empty(t, next(handed)[0].By)
+	for range 10 {
+		require.Equal(t, "ana", next(whole)[0].By, "the list of links has its names and rights")
+	}
 }
 
 // TestForget: what the API deletes is deleted from the session and its outputs.

@@ -132,21 +132,24 @@ func (b *Bot) Kept() map[string]json.RawMessage {
 // restoreLinks takes the room's links from the previous bot.
 func (k *roomState) restoreLinks(values map[string]json.RawMessage) {
 	links, room, now := k.bot.opts.Keys.Links, k.bot.Room.RoomName(), time.Now()
-	for name, restore := range map[string]func(json.RawMessage) error{
-		keptLinks:   decoded(func(list []access.Link) error { return links.Restore(list, now) }),
-		keptRevoked: decoded(func(shared string) error { links.Learn(room, shared, now); return nil }),
+	for _, kept := range []struct { // the links come first: revoked ones alone have no names and rights
+		name    string
+		restore func(json.RawMessage) error
+	}{
+		{keptLinks, decoded(func(list []access.Link) error { return links.Restore(list, now) })},
+		{keptRevoked, decoded(func(shared string) error { links.Learn(room, shared, now); return nil })},
 	} {
-		if value, ok := values[name]; ok {
-			if err := restore(value); err != nil {
-				k.bot.log.Warn().Err(err).Str("value", name).Msg("kept value not restored")
+		if value, ok := values[kept.name]; ok {
+			if err := kept.restore(value); err != nil {
+				k.bot.log.Warn().Err(err).Str("value", kept.name).Msg("kept value not restored")
 			}
 		}
 	}
 }
 
 // HandOver returns people's changes in the room as JSON of Options.Kept, in at most so many bytes; "" without any. If they are larger, the
-// largest ones are left out. The revoked links and the regions are not: a room would lose its masks. If those are too large, the next bot
-// cannot read them, and covers the whole picture.
+// largest ones are left out. The regions are not, as the room would lose its masks, and the revoked links are the last. If those two are too
+// large, the next bot cannot read the regions, and covers the whole picture.
 func (b *Bot) HandOver(most int) string {
 	kept := b.Kept()
 	for {
@@ -164,7 +167,13 @@ func (b *Bot) HandOver(most int) string {
 			}
 		}
 		if largest == "" {
-			kept[keptRegions] = marshal("too large to hand over")
+			if _, ok := kept[keptRegions]; ok {
+				kept[keptRegions] = marshal("too large to hand over")
+			}
+			if len(marshal(kept)) > most {
+				b.log.Warn().Str("value", keptRevoked).Int("bytes", len(kept[keptRevoked])).Msg("kept value too large to hand over")
+				delete(kept, keptRevoked)
+			}
 			return string(marshal(kept))
 		}
 		b.log.Warn().Str("value", largest).Int("bytes", len(kept[largest])).Msg("kept value too large to hand over")
