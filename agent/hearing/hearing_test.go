@@ -443,6 +443,23 @@ func TestLateText(t *testing.T) {
 	})
 }
 
+// TestDeletedTexts: a deleted text of another microphone is no longer there to be compared with an order.
+func TestDeletedTexts(t *testing.T) {
+	play(t, settings.HearingAll, slices.Repeat([]string{"hey touchline stop"}, 4), func(s *stage) {
+		anna := s.join("anna", nil)
+		ben := s.join("ben", stranger)
+		for i, deletes := range []string{"anna", "ben"} {
+			ben.speak(time.Second)
+			ben.quiet(time.Second)
+			s.ears.ForgetHeard(deletes)
+			anna.speak(time.Second)
+			anna.quiet(time.Second)
+			require.Len(t, s.bot.orders, i)
+			anna.quiet(time.Minute)
+		}
+	})
+}
+
 // TestDetectorsOpenWithoutALock: the opening of a speech detector, which may take long, holds nobody else up.
 func TestDetectorsOpenWithoutALock(t *testing.T) {
 	t.Parallel()
