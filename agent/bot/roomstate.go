@@ -148,8 +148,8 @@ func (k *roomState) restoreLinks(values map[string]json.RawMessage) {
 }
 
 // HandOver returns people's changes in the room as JSON of Options.Kept, in at most so many bytes; "" without any. If they are larger, the
-// largest ones are left out. The regions are not, as the room would lose its masks, and the revoked links are the last. If those two are too
-// large, the next bot cannot read the regions, and covers the whole picture.
+// largest ones are left out, and the revoked links last. The regions are not, as the room would lose its masks: if they are too large
+// with the revoked links, the next bot cannot read them, and covers the whole picture.
 func (b *Bot) HandOver(most int) string {
 	kept := b.Kept()
 	for {
