@@ -605,17 +605,22 @@ func TestEngineFaults(t *testing.T) {
 			case 0, 1:
 				return agenttest.Answer{Latency: time.Second, Err: errors.New("http://10.0.0.5:8000/v1: status 500")}
 			case 2:
-				return agenttest.Answer{Latency: time.Second, Text: "Half a sentence", Speech: time.Second, Err: errors.New("connection closed")}
+				return agenttest.Answer{Latency: time.Second, Text: "Half a sentence", Speech: time.Second, Err: errors.New("http://10.0.0.5:8000/v1: closed")}
 			}
 			return agenttest.Answer{Latency: time.Second, Text: "All is well again.", Speech: time.Second}
-		}, nil)
+		}, func(o *agent.Options) {
+			scripted(o).Phase = func() inference.Status {
+				return inference.Status{Phase: inference.PhaseReady, VoiceProblem: "https://voice.example/v1: status 500"}
+			}
+		})
 		time.Sleep(30 * time.Second)
+		require.Equal(t, "the server: status 500", r.Snapshot().VoiceProblem)
 		r.stop()
 		rec := r.reader.Records()
 		require.Equal(t, look.OutcomeFailed, rec[0].Outcome)
 		require.Equal(t, "the server: status 500", rec[1].Reason, "viewers read it")
 		require.Equal(t, look.OutcomeSpoken, rec[2].Outcome, "what had come is kept")
-		require.Equal(t, "connection closed", rec[2].Reason)
+		require.Equal(t, "the server: closed", rec[2].Reason)
 		require.Equal(t, "All is well again.", rec[3].Text)
 		asked := r.engine.Questions()
 		require.Equal(t, 2*time.Second, asked[1].At.Sub(asked[0].At), "1 s to fail, 1 s to wait")

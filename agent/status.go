@@ -208,7 +208,7 @@ func (s *Session) Snapshot() Snapshot {
 		Profiles:       view.Profiles,
 		CycleCount:     s.Looks.State().Cycle,
 		FramesBuffered: s.picture.Len(),
-		VoiceProblem:   s.engine.Status().VoiceProblem,
+		VoiceProblem:   redact.Addresses(s.engine.Status().VoiceProblem),
 		LongSide:       view.Media.LongSide,
 		MaxSlices:      view.Inference.MaxSlices,
 		WindowSize:     view.Media.WindowSize,

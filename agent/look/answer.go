@@ -113,7 +113,7 @@ func (c *Cycle) closeLook(says bool, cause error, now time.Time) (said, wanted b
 	c.answered = cause == nil && !c.rec.Skipped
 	c.repeated = c.endsInRepeatLocked(false, now)
 	if cause != nil {
-		c.rec.Reason = cause.Error()
+		c.rec.Reason = redact.Addresses(cause.Error())
 	}
 	c.complete = true
 	if c.comment != nil {
@@ -173,7 +173,7 @@ func (c *Cycle) nothingSaidLocked(cause error, now time.Time) {
 		r.Outcome, r.Reason, r.Text = OutcomeDropped, cause.Error(), strings.TrimSpace(c.text)
 		return
 	case cause != nil:
-		r.Outcome, r.Reason = OutcomeFailed, redact.Addresses(cause.Error())
+		r.Outcome = OutcomeFailed
 		l.quiet = r.Reason
 		l.retry.fail(now)
 		l.log.Warn().Err(cause).Uint64("cycle", c.Number).Time("retry_at", l.retry.at).Msg("cycle failed")

@@ -21,9 +21,14 @@ func Text(s string) string { return jwt.ReplaceAllString(s, instead) }
 // address matches the address of a server, without the punctuation after it.
 var address = regexp.MustCompile(`\b(?:https?|wss?)://[^\s"'` + "`" + `,;)]*[^\s"'` + "`" + `,;):.]`)
 
-// Addresses returns s with each address of a server replaced: people in a room read the state of its commentator, and need not know
-// the servers of its operator.
-func Addresses(s string) string { return address.ReplaceAllString(s, "the server") }
+// network matches the beginning of an error of package net up to its addresses.
+var network = regexp.MustCompile(`\b((?:dial|read|write) (?:tcp|udp|unix)[46]?|lookup) \S+(?: on \S+)?:`)
+
+// Addresses returns s with each URL of a server replaced, and without the addresses in errors of package net: people in a room read the
+// state of its commentator, and need not know the servers of its operator.
+func Addresses(s string) string {
+	return network.ReplaceAllString(address.ReplaceAllString(s, "the server"), "$1:")
+}
 
 // Error hides the access tokens in the message of err; errors.Is and errors.As still match err.
 func Error(err error) error {

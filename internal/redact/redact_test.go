@@ -21,10 +21,17 @@ func TestText(t *testing.T) {
 
 func TestAddresses(t *testing.T) {
 	for text, want := range map[string]string{
-		"http://10.0.0.5:8000/v1: refused":                  "the server: refused",
-		"dial wss://user:pass@a.example/x?key=y.":           "dial the server.",
-		`Post "https://a.example/v1/chat": EOF, (http://b)`: `Post "the server": EOF, (the server)`,
-		"no address: http is none":                          "no address: http is none",
+		"http://10.0.0.5:8000/v1: refused":                                      "the server: refused",
+		"dial wss://user:pass@a.example/x?key=y.":                               "dial the server.",
+		`Post "https://a.example/v1/chat": EOF, (http://b)`:                     `Post "the server": EOF, (the server)`,
+		"unreachable: dial tcp 10.0.0.5:8000: connect: connection refused":      "unreachable: dial tcp: connect: connection refused",
+		"dial tcp [fd00::5]:8000: i/o timeout":                                  "dial tcp: i/o timeout",
+		"dial unix /run/models.sock: connect: no such file or directory":        "dial unix: connect: no such file or directory",
+		"dial tcp: lookup models.corp on 10.0.0.2:53: no such host":             "dial tcp: lookup: no such host",
+		"lookup models.corp: read udp4 10.0.0.7:4000->10.0.0.2:53: i/o timeout": "lookup: read udp4: i/o timeout",
+		`Post "https://a.example": read tcp 10.0.0.7:1->10.0.0.5:2: reset`:      `Post "the server": read tcp: reset`,
+		"read the answer: no words":                                             "read the answer: no words",
+		"no address: http is none":                                              "no address: http is none",
 	} {
 		require.Equal(t, want, redact.Addresses(text))
 	}
