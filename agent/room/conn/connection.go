@@ -31,7 +31,8 @@ const (
 	reconnectGrace = 3 * time.Second
 	// noticeAfter is how long it may try before OnOutage is called.
 	noticeAfter = 500 * time.Millisecond
-	// stoodStill is the time between two checks from which this process stood still.
+	// stoodStill is the time between two checks from which this process stood still. A join may add joinTimeout for the signal
+	// connection and for the media connection.
 	stoodStill = 5 * time.Second
 	// maxQuestions bounds the questions after that whether the place is taken; questionPause is between two.
 	maxQuestions  = 10
@@ -168,6 +169,7 @@ func (c *Connection) Run(ctx context.Context) error {
 		if in {
 			everIn, stood = true, time.Since(began)
 		}
+		echo := time.Since(abandoned) <= echoTime // our own abandoned join may have taken the place
 		if !in || errors.Is(err, errStuck) || errors.Is(err, errBroke) {
 			abandoned = time.Now()
 		}
@@ -176,12 +178,12 @@ func (c *Connection) Run(ctx context.Context) error {
 		switch {
 		case errors.Is(err, ErrRefused) && expired:
 			return fmt.Errorf("the access token expired at %s; start again with a new one: %w", c.Expires.UTC().Format(time.RFC3339), err)
-		case errors.Is(err, ErrRefused) && !everIn, errors.Is(err, ErrReplaced):
+		case errors.Is(err, ErrRefused) && !everIn, errors.Is(err, ErrReplaced) && !echo:
 			return err
 		}
 		if gone, ok := errors.AsType[*goneError](err); ok {
 			switch r := gone.reason; {
-			case r == livekit.DisconnectReason_DUPLICATE_IDENTITY && time.Since(abandoned) > echoTime:
+			case r == livekit.DisconnectReason_DUPLICATE_IDENTITY && !echo:
 				return ErrReplaced
 			case r == livekit.DisconnectReason_PARTICIPANT_REMOVED:
 				return ErrRemoved
@@ -263,6 +265,7 @@ func (c *Connection) live(ctx context.Context) (in bool, err error) {
 	if err := enter(ctx, ses, token); err != nil {
 		return false, c.orReplaced(ctx, ses, err)
 	}
+	c.replaced(ctx, ses) // while the time of a join is none in which this process stood still
 	ses.in.Store(true)
 	// The library keeps its sockets open until Disconnect.
 	defer ses.Room.Disconnect()
@@ -296,8 +299,11 @@ func (c *Connection) orReplaced(ctx context.Context, ses *Session, err error) er
 func (c *Connection) replaced(ctx context.Context, ses *Session) (replaced, sure bool) {
 	ses.checking.Lock()
 	defer ses.checking.Unlock()
-	sid := ses.Room.LocalParticipant.SID()
-	if time.Since(ses.checked) > stoodStill && c.Replaced != nil && (sid != "" || ses.in.Load()) {
+	sid, most := ses.Room.LocalParticipant.SID(), stoodStill
+	if !ses.in.Load() {
+		most += 2 * joinTimeout
+	}
+	if time.Since(ses.checked) > most && c.Replaced != nil && (sid != "" || ses.in.Load()) {
 		ses.questions = maxQuestions
 	}
 	if ses.questions > 0 {

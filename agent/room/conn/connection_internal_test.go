@@ -256,3 +256,40 @@ func TestWokenProcessAsksFirst(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnJoinsAreNoSuccessors: a slow join is no standstill, and an abandoned join of its own that may have taken the place does not end
+// the run.
+func TestOwnJoinsAreNoSuccessors(t *testing.T) {
+	t.Parallel()
+	run := func(t *testing.T, callbacks Callbacks, enter func(n int) error) (asked int, joins int64) {
+		t.Helper()
+		n := 0
+		c := New(Options{
+			Token: func() (string, error) { return "", nil }, Callbacks: callbacks, Log: zerolog.Nop(),
+			Enter:    func(context.Context, *Session, string) error { n++; return enter(n) },
+			Replaced: func(context.Context, string) (bool, error) { asked++; return true, nil },
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.NoError(t, c.Run(ctx))
+		return asked, c.Joins()
+	}
+	synctest.Test(t, func(t *testing.T) {
+		asked, joins := run(t, &scripted{}, func(int) error {
+			time.Sleep(2 * joinTimeout)
+			return nil
+		})
+		require.Zero(t, asked)
+		require.EqualValues(t, 1, joins)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		asked, joins := run(t, &frozen{}, func(n int) error {
+			if n == 1 {
+				return errScripted
+			}
+			return nil
+		})
+		require.Equal(t, 1, asked)
+		require.EqualValues(t, 2, joins)
+	})
+}
