@@ -310,12 +310,14 @@ func (s *channel) text() (t inference.Transcript, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t.Final = s.done
+	var texts []string
 	for _, it := range s.items {
-		t.Text = inference.JoinTranscripts(t.Text, it.text)
+		texts = append(texts, it.text)
 		t.Language = cmp.Or(t.Language, it.language)
 		t.Audio, t.Tokens = t.Audio+it.audio, t.Tokens+it.tokens
 		t.Final = t.Final && it.ended
 	}
+	t.Text = inference.JoinTranscripts(texts...)
 	if t.Final {
 		return t, nil // a later failure does not matter
 	}
@@ -381,10 +383,7 @@ func (s *channel) handleLocked(e *serverEvent) {
 		s.itemLocked(e.Item).committed = true
 		s.done = s.asked
 	case transcriptionEvent + "delta":
-		it := s.itemLocked(e.Item)
-		if it.text += e.Delta; len(it.text) > maxEvent {
-			s.err = fmt.Errorf("%s: %w: more than %d bytes of text", s.server, ErrCut, maxEvent)
-		}
+		s.itemLocked(e.Item).text += e.Delta
 	case transcriptionEvent + "completed":
 		it := s.itemLocked(e.Item)
 		it.text, it.ended = strings.TrimSpace(e.Transcript), true
@@ -404,6 +403,13 @@ func (s *channel) handleLocked(e *serverEvent) {
 			}
 		}
 		s.err = fmt.Errorf("%s: %w: %w", s.server, ErrRefused, &statusError{code: code, text: text})
+	}
+	size := 0
+	for _, it := range s.items {
+		size += len(it.id) + len(it.text)
+	}
+	if size > maxEvent {
+		s.err = fmt.Errorf("%s: %w: more than %d bytes of text", s.server, ErrCut, maxEvent)
 	}
 }
 

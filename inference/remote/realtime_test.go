@@ -155,14 +155,19 @@ func TestLiveSession(t *testing.T) {
 // TestEndlessTextsOfALiveSession: a server that sends text without end is an error, and the text is bounded.
 func TestEndlessTextsOfALiveSession(t *testing.T) {
 	piece := strings.Repeat("a", 1<<20)
-	for want, next := range map[string]func(i int) string{
-		"more than 4194304 bytes of text": func(int) string { return `"item_id": "i", "delta": "` + piece + `"` },
-		"more than 1000 texts":            func(i int) string { return `"item_id": "i` + strconv.Itoa(i) + `", "delta": "a"` },
+	const size = "more than 4194304 bytes of text"
+	for _, tt := range []struct {
+		want, event string
+		next        func(i int) string
+	}{
+		{size, "delta", func(i int) string { return `"item_id": "i` + strconv.Itoa(i) + `", "delta": "` + piece + `"` }},
+		{size, "completed", func(i int) string { return `"item_id": "i` + strconv.Itoa(i) + `", "transcript": "` + piece + `"` }},
+		{"more than 1000 texts", "delta", func(i int) string { return `"item_id": "i` + strconv.Itoa(i) + `", "delta": "a"` }},
 	} {
 		r, _ := realtime(t, func(p *peer) {
 			p.until("input_audio_buffer.append")
 			for i := range 2000 {
-				if p.WriteMessage(websocket.TextMessage, []byte(`{"type": "`+transcription+`delta", `+next(i)+`}`)) != nil {
+				if p.WriteMessage(websocket.TextMessage, []byte(`{"type": "`+transcription+tt.event+`", `+tt.next(i)+`}`)) != nil {
 					return
 				}
 			}
@@ -173,7 +178,7 @@ func TestEndlessTextsOfALiveSession(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		_, err := listen(t, r, inference.Hearing{}).Finish(ctx, make([]float32, 8000))
 		cancel()
-		require.ErrorContains(t, err, want)
+		require.ErrorContains(t, err, tt.want)
 	}
 }
 
