@@ -1,6 +1,8 @@
 package room_test
 
 import (
+	"encoding/base64"
+	"strings"
 	"testing"
 	"time"
 
@@ -195,6 +197,11 @@ func TestTokens(t *testing.T) {
 		_, err = conn.VerifySender(keys, viewer, "match")
 		require.ErrorIs(t, err, conn.ErrNoRight)
 	}
+
+	claims := base64.RawURLEncoding.EncodeToString([]byte(`{"exp": 1764380000.25, "video": {"roomJoin": true, "room": "match"}}`))
+	got, err = conn.ReadToken("eyJhbGciOiJIUzI1NiJ9." + claims + "." + bot[strings.LastIndex(bot, ".")+1:])
+	require.NoError(t, err)
+	require.Equal(t, time.Unix(1764380000, 0), got.Expires, "a fraction of a second")
 
 	for _, bad := range []string{"", "a.b", "a.b.c", bot[:20], "eyJhbGciOiJIUzI1NiJ9.e30.x"} {
 		_, err := conn.ReadToken(bad)

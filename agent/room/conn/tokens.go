@@ -203,7 +203,7 @@ func ReadToken(token string) (ReadyToken, error) {
 	_, rest, _ := strings.Cut(token, ".")
 	payload, _, _ := strings.Cut(rest, ".")
 	var claims auth.ClaimGrants
-	var life struct{ Exp int64 }
+	var life struct{ Exp float64 } // a NumericDate may have a fraction
 	text, err := base64.RawURLEncoding.DecodeString(strings.TrimRight(payload, "="))
 	if err == nil {
 		err = errors.Join(json.Unmarshal(text, &claims), json.Unmarshal(text, &life))
@@ -223,7 +223,7 @@ func ReadToken(token string) (ReadyToken, error) {
 		Agent:   claims.GetParticipantKind() == livekit.ParticipantInfo_AGENT || video.Agent,
 	}
 	if life.Exp != 0 {
-		out.Expires = time.Unix(life.Exp, 0)
+		out.Expires = time.Unix(int64(life.Exp), 0)
 	}
 	for _, right := range []struct {
 		has  bool
