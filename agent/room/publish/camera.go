@@ -73,14 +73,14 @@ func NewCameraPublisher(opts CameraOptions) (*CameraPublisher, error) {
 		who := conn.Person{Room: opts.Room, Identity: opts.Identity, Name: opts.Name, Agents: opts.Agents}
 		return conn.PublisherToken(opts.Keys, who, true)
 	}
-	showsState, room := true, opts.Room
+	showsState, room, expires := true, opts.Room, time.Time{}
 	if opts.Token != "" {
 		token = func() (string, error) { return opts.Token, nil }
 		ready, err := conn.ReadToken(opts.Token)
 		if err != nil {
 			return nil, err
 		}
-		showsState, room = ready.OwnAttributes, ready.Room
+		showsState, room, expires = ready.OwnAttributes, ready.Room, ready.Expires
 	} else if _, err := token(); err != nil {
 		return nil, err
 	}
@@ -93,7 +93,7 @@ func NewCameraPublisher(opts CameraOptions) (*CameraPublisher, error) {
 	c.encryption, c.sound.encryption = encryption, encryption
 	c.sound.log, c.sound.name, c.sound.stream, c.sound.wake = opts.Log, "sound", "camera", c.wakeUp
 	c.conn = conn.New(conn.Options{
-		Log: opts.Log, URL: opts.URL, Token: token, Callbacks: c, Loopback: opts.LoopbackOnly, Reports: &c.reports,
+		Log: opts.Log, URL: opts.URL, Token: token, Expires: expires, Callbacks: c, Loopback: opts.LoopbackOnly, Reports: &c.reports,
 		Encryption: encryption,
 	})
 	conn.SetLibraryLogger(opts.Log)

@@ -2,6 +2,7 @@ package publish
 
 import (
 	"testing"
+	"time"
 
 	"github.com/pion/webrtc/v4"
 	"github.com/stretchr/testify/require"
@@ -34,4 +35,14 @@ func TestCameraAfterALostFrame(t *testing.T) {
 	require.True(t, write(true, "key"))
 	require.True(t, write(false, "delta"))
 	require.Equal(t, 1, asked)
+}
+
+// TestCameraKnowsTheEndOfItsToken: it does not join for ever with a ready token that has expired.
+func TestCameraKnowsTheEndOfItsToken(t *testing.T) {
+	t.Parallel()
+	token, err := conn.CameraToken(conn.Keys{APIKey: "key", APISecret: "secret"}, conn.Person{Room: "match", Identity: "cam"})
+	require.NoError(t, err)
+	c, err := NewCameraPublisher(CameraOptions{URL: "ws://livekit.invalid", Token: token})
+	require.NoError(t, err)
+	require.WithinDuration(t, time.Now().Add(time.Hour), c.conn.Expires, time.Minute)
 }
