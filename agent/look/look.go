@@ -291,9 +291,7 @@ func (l *Loop) Woke(now time.Time) {
 	defer l.mu.Unlock()
 	l.lastSign = nil
 	l.picture.ClearBefore(now.Add(-time.Second)) // the decoder has older ones
-	if l.rulesCancel != nil {
-		l.rulesCancel(errStoodStill)
-	}
+	l.rulesCancel(errStoodStill)
 	l.opts.Speech.Clear(errStoodStill, true)
 	l.inFlight.replace(errStoodStill, true)
 	l.gate.Interrupt()
