@@ -55,7 +55,7 @@ const (
 // statusEvery is how often Session looks for changes that raise no event.
 const statusEvery = 250 * time.Millisecond
 
-// stoodStill is the time between two looks at the status from which this process stood still, as on a suspended machine.
+// stoodStill is the time between two looks at the status from which this process stood still, as by SIGSTOP or in a frozen container.
 const stoodStill = 30 * time.Second
 
 // watchStatus looks for changes that raise no event: a camera stops, a model loads, people change the alert rules.

@@ -24,7 +24,7 @@ import (
 	"touchline/internal/e2e/stage"
 )
 
-// TestAgentThatStoodStill: a worker that is stopped for a minute, as on a suspended machine, speaks, shows and does nothing from before, is
+// TestAgentThatStoodStill: a worker that is stopped for a minute, as in a frozen container, speaks, shows and does nothing from before, is
 // the only bot of its room, and its comments fit the picture again from the third on.
 func TestAgentThatStoodStill(t *testing.T) {
 	t.Parallel()

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// stoodStill is the time without a check from which the process stood still, as on a suspended machine.
+	// stoodStill is the time without a check from which the process stood still, as by SIGSTOP or in a frozen container.
 	stoodStill = 30 * time.Second
 	// drainTime is how long requests are refused after that: the system had kept some from before.
 	drainTime = 2 * time.Second

@@ -73,7 +73,7 @@ type stall struct {
 	rejoins      int       // rejoins that did not help
 }
 
-// suspended is the gap between two checks above which the process or the machine was suspended.
+// suspended is the gap between two checks above which this process stood still.
 const suspended = 2 * time.Second
 
 // begin restarts the wait for packets. The waits keep growing until packets arrive.
