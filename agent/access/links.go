@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -25,6 +24,8 @@ type Link struct {
 	Made    time.Time `json:"made,omitzero"`
 	Expires time.Time `json:"expires"`
 	Revoked bool      `json:"revoked,omitempty"`
+
+	ended time.Time // when it was revoked; zero for before a restart
 }
 
 const idBytes = 8
@@ -35,16 +36,17 @@ func linkID(token string) string {
 	return hex.EncodeToString(sum[:idBytes])
 }
 
-// maxLinks bounds the listed links of a room. Of more, the one that expires first is no longer listed; it still works.
-const maxLinks = 100
-
-// Errors of Links.
-var (
-	// ErrNoLink is returned by Revoke for an id that is none, or not of this room.
-	ErrNoLink = errors.New("no such link in this room")
-	// ErrTooManyRevoked is returned by Revoke when a room has only revoked links in its list.
-	ErrTooManyRevoked = fmt.Errorf("%d links of this room are revoked already; another agent.livekit.link_generation ends all links", maxLinks)
+const (
+	// maxLinks bounds the listed links of a room. Of more, the oldest is no longer listed; it still works. All that are revoked stay.
+	maxLinks = 100
+	// maxShared bounds the revoked links in an attribute, which has at most 64 KiB: the last ones.
+	maxShared = 1000
+	// maxLearned bounds the links of a room with those of other commentators.
+	maxLearned = 10_000
 )
+
+// ErrNoLink is returned by Revoke for an id that is none, or not of this room.
+var ErrNoLink = errors.New("no such link in this room")
 
 // Links are the links of the rooms of a process: those that were made, so that they can be listed, and those that are revoked, until
 // they expire. It is safe for concurrent use. A nil Links has none.
@@ -99,37 +101,44 @@ func (l *Links) Made(token string, g Grant, by string, now time.Time) (id string
 	return id
 }
 
-// add lists a link.
+// add lists a link, unless all places of the room's list have revoked ones.
 func (l *Links) add(link Link, now time.Time) {
 	if l == nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, known := l.byID[link.ID]; !known && l.spaceLocked(link.Room, now) {
+	l.expireLocked(now)
+	if _, known := l.byID[link.ID]; !known && l.spaceLocked(link.Room) {
 		l.setLocked(link)
 	}
 }
 
-// spaceLocked removes expired links, and one of a room with a full list. It returns false if all of that room's are revoked.
-func (l *Links) spaceLocked(room string, now time.Time) bool {
-	var n int
-	var first Link
+// expireLocked removes expired links.
+func (l *Links) expireLocked(now time.Time) {
 	for id, link := range l.byID {
-		switch {
-		case !now.Before(link.Expires):
+		if !now.Before(link.Expires) {
 			l.removeLocked(id)
-		case link.Room == room:
+		}
+	}
+}
+
+// spaceLocked removes the oldest link of a room with a full list. It returns false if all of them are revoked.
+func (l *Links) spaceLocked(room string) bool {
+	var n int
+	var oldest Link
+	for _, link := range l.byID {
+		if link.Room == room {
 			n++
-			if !link.Revoked && (first.ID == "" || link.Expires.Before(first.Expires)) {
-				first = link
+			if !link.Revoked && (oldest.ID == "" || link.Made.Before(oldest.Made)) {
+				oldest = link
 			}
 		}
 	}
-	if n >= maxLinks && first.ID != "" {
-		l.removeLocked(first.ID)
+	if n >= maxLinks && oldest.ID != "" {
+		l.removeLocked(oldest.ID)
 	}
-	return n < maxLinks || first.ID != ""
+	return n < maxLinks || oldest.ID != ""
 }
 
 func (l *Links) removeLocked(id string) {
@@ -150,6 +159,7 @@ func (l *Links) Revoke(room, id string, operator bool, now time.Time) error {
 	if l == nil {
 		return ErrNoLink
 	}
+	id = strings.ToLower(id)
 	l.mu.Lock()
 	link, known := l.byID[id]
 	if (!known || link.Room != room) && (!operator || !validID(id)) {
@@ -160,29 +170,27 @@ func (l *Links) Revoke(room, id string, operator bool, now time.Time) error {
 		link = Link{ID: id, Room: room, Expires: now.Add(MaxLife).UTC()}
 	}
 	l.mu.Unlock()
-	return l.revoke([]Link{link}, now)
+	l.revoke([]Link{link}, now)
+	return nil
 }
 
 // revoke revokes links, and ends what they opened.
-func (l *Links) revoke(list []Link, now time.Time) (err error) {
+func (l *Links) revoke(list []Link, now time.Time) {
 	if l == nil {
-		return nil
+		return
 	}
 	var over []func(error)
 	l.mu.Lock()
+	l.expireLocked(now)
 	for _, link := range list {
 		known := l.byID[link.ID]
 		if known.Revoked {
 			continue
 		}
-		if known.ID == "" && !l.spaceLocked(link.Room, now) {
-			err = ErrTooManyRevoked
-			continue
-		}
 		if known.ID != "" {
 			link = known
 		}
-		link.Revoked = true
+		link.Revoked, link.ended = true, now
 		l.setLocked(link)
 		for w := range l.watched {
 			if slices.Contains(w.ids, link.ID) {
@@ -194,7 +202,6 @@ func (l *Links) revoke(list []Link, now time.Time) (err error) {
 	for _, end := range over {
 		end(ErrRevoked)
 	}
-	return err
 }
 
 // Revoked reports whether one of the links is revoked.
@@ -236,19 +243,22 @@ func (link Link) inRoom(room string) bool {
 	return link.Room == room || strings.HasPrefix(link.Room, room+":")
 }
 
-// Shared returns the revoked links of a room in the form that Learn reads, for its other commentators; "" for none.
+// Shared returns the revoked links of a room, the last ones of many, in the form that Learn reads, for its other commentators; "" for none.
 func (l *Links) Shared(room string, now time.Time) string {
+	list := slices.DeleteFunc(l.HandOver(room, now), func(x Link) bool { return !x.Revoked })
+	slices.SortStableFunc(list, func(a, b Link) int { return b.ended.Compare(a.ended) })
 	var out []string
-	for _, link := range l.HandOver(room, now) {
-		if link.Revoked {
-			out = append(out, link.ID+":"+strconv.FormatInt(link.Expires.Unix(), 10))
-		}
+	for _, link := range list[:min(len(list), maxShared)] {
+		out = append(out, link.ID+":"+strconv.FormatInt(link.Expires.Unix(), 10))
 	}
 	return strings.Join(out, ",")
 }
 
 // Learn takes the revoked links of a room from Shared of another commentator there.
 func (l *Links) Learn(room, shared string, now time.Time) {
+	if len(l.List(room, now)) > maxLearned {
+		return
+	}
 	var list []Link
 	for item := range strings.SplitSeq(shared, ",") {
 		id, end, _ := strings.Cut(item, ":")
@@ -257,7 +267,7 @@ func (l *Links) Learn(room, shared string, now time.Time) {
 			list = append(list, link)
 		}
 	}
-	_ = l.revoke(list, now) // the room's list is full of revoked ones already
+	l.revoke(list, now)
 }
 
 // HandOver returns the links of a room and of its participants' commentators, in a fixed order.
@@ -273,7 +283,7 @@ func (l *Links) HandOver(room string, now time.Time) []Link {
 }
 
 // Restore takes links of HandOver.
-func (l *Links) Restore(list []Link, now time.Time) error {
+func (l *Links) Restore(list []Link, now time.Time) {
 	var revoked []Link
 	for _, link := range list {
 		switch {
@@ -285,7 +295,7 @@ func (l *Links) Restore(list []Link, now time.Time) error {
 			l.add(link, now)
 		}
 	}
-	return l.revoke(revoked, now)
+	l.revoke(revoked, now)
 }
 
 // valid reports whether a link of another process can be one.
@@ -295,5 +305,5 @@ func (link Link) valid(now time.Time) bool {
 
 func validID(id string) bool {
 	raw, err := hex.DecodeString(id)
-	return err == nil && len(raw) == idBytes
+	return err == nil && len(raw) == idBytes && strings.ToLower(id) == id
 }

@@ -136,7 +136,7 @@ func (k *roomState) restoreLinks(values map[string]json.RawMessage) {
 		name    string
 		restore func(json.RawMessage) error
 	}{
-		{keptLinks, decoded(func(list []access.Link) error { return links.Restore(list, now) })},
+		{keptLinks, decoded(func(list []access.Link) error { links.Restore(list, now); return nil })},
 		{keptRevoked, decoded(func(shared string) error { links.Learn(room, shared, now); return nil })},
 	} {
 		if value, ok := values[kept.name]; ok {

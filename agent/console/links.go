@@ -83,7 +83,7 @@ func (s *Server) getLinks(h *roomEntry, _ *http.Request) (linkList, error) {
 func (s *Server) deleteLink(h *roomEntry, r *http.Request) error {
 	id, operator := r.PathValue("id"), visitorOf(r).rights.Allow(access.Process)
 	if err := s.opts.Keys.Links.Revoke(h.Name, id, operator, time.Now()); err != nil {
-		return refusal(err, answer{access.ErrNoLink, http.StatusNotFound, "no_such_link"}, answer{nil, http.StatusConflict, "too_many_links"})
+		return refusal(err, answer{access.ErrNoLink, http.StatusNotFound, "no_such_link"})
 	}
 	s.log.Info().Str("room", h.Name).Str("link", id).Str("by", by(r)).Msg("link revoked")
 	return nil
