@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -186,16 +187,16 @@ type FullError struct {
 
 // Error is a text for the client.
 func (e *FullError) Error() string {
+	kind := strings.ReplaceAll(e.kind, "_", " ")
 	switch e.reason {
 	case pushedOut:
-		return "the operator needed this place; try again later"
+		return "the operator needed this place"
 	case ofToken:
-		return fmt.Sprintf("this link has the %d %s of its limit; try again later", e.bound, e.kind)
+		return fmt.Sprintf("this link has reached its limit of %d %s", e.bound, kind)
 	case ofNetwork:
-		return fmt.Sprintf("this address has the %d %s of its limit (behind a proxy: agent.console.trusted_proxies); try again later",
-			e.bound, e.kind)
+		return fmt.Sprintf("this address has reached its limit of %d %s (behind a proxy: agent.console.trusted_proxies)", e.bound, kind)
 	}
-	return fmt.Sprintf("the limit of %d %s is reached; try again later", e.bound, e.kind)
+	return fmt.Sprintf("the limit of %d %s is reached", e.bound, kind)
 }
 
 // Why returns the text of a *FullError, or all if the places of all clients are taken.

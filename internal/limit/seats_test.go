@@ -122,6 +122,20 @@ func TestOperatorFindsASeat(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// TestFullError: its texts say which limit it is, in words.
+func TestFullError(t *testing.T) {
+	t.Parallel()
+	text := func(b limit.Bounds) string {
+		_, _, err := limit.NewSeats("live_sessions", b).Take(client(t.Context(), "a", "192.0.2.1"), "", 9)
+		require.Error(t, err)
+		return err.Error()
+	}
+	require.Equal(t, "this link has reached its limit of 8 live sessions", text(limit.Bounds{Token: 8}))
+	require.Equal(t, "this address has reached its limit of 8 live sessions (behind a proxy: agent.console.trusted_proxies)",
+		text(limit.Bounds{Network: 8}))
+	require.Equal(t, "the limit of 8 live sessions is reached", text(limit.Bounds{All: 8}))
+}
+
 // TestGrowingSeats: a seat of several places, such as bytes, grows up to the bounds.
 func TestGrowingSeats(t *testing.T) {
 	t.Parallel()

@@ -224,7 +224,7 @@ func (s *Server) Start(ctx context.Context, o SessionOptions) (*Session, error) 
 	}
 	seated, seat, err := s.seats.Take(context.WithoutCancel(ctx), "", 1)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s", ErrBusy, limit.Why(err, "too many "+s.opts.Client+"s"))
+		return nil, fmt.Errorf("%w: %s; try again later", ErrBusy, limit.Why(err, "too many "+s.opts.Client+"s"))
 	}
 	port := s.enter()
 	if port == nil {
