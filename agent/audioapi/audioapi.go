@@ -293,27 +293,46 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, req SpeechBody) 
 	}
 	out := &stream{w: w, control: http.NewResponseController(w), kind: formats()[req.Format].kind, sse: req.Stream == "sse"}
 	length, err := h.speak(ctx, req, out)
+	over := ended(context.Cause(r.Context()))
+	full, pushedOut := errors.AsType[*limit.FullError](err)
 	switch {
 	case err == nil:
 		out.end()
 		h.log.Debug().Str("format", req.Format).Int64("took_ms", time.Since(began).Milliseconds()).
 			Int64("length_ms", length.Milliseconds()).Msg("text spoken")
 		return nil
-	case r.Context().Err() != nil:
+	case r.Context().Err() != nil && over == nil:
 		return nil // the client has disconnected
+	case over == nil && !pushedOut:
+		h.log.Warn().Err(err).Str("format", req.Format).Msg("text not spoken")
 	}
-	h.log.Warn().Err(err).Str("format", req.Format).Msg("text not spoken")
-	if out.fail(err) {
+	switch {
+	case out.fail(err):
 		return nil
-	}
-	if errors.Is(err, inference.ErrOverloaded) {
+	case over != nil:
+		return over
+	case pushedOut:
+		return busy(w, full.Error())
+	case errors.Is(err, inference.ErrOverloaded):
 		return busy(w, "live rooms need the voice")
 	}
 	return &Error{Status: http.StatusServiceUnavailable, Code: "voice_failed", Message: err.Error()}
 }
 
+// ended returns the answer to a request that ended with its link; nil if err, the cause of its context, is none of these.
+func ended(err error) *Error {
+	over, ok := errors.AsType[interface {
+		error
+		GetStatus() int
+	}](err)
+	if !ok {
+		return nil
+	}
+	return &Error{Status: over.GetStatus(), Code: "link_ended", Message: over.Error()}
+}
+
 // busy returns the error of a request beyond a limit.
-func busy(w http.ResponseWriter, why string) error {
+func busy(w http.ResponseWriter, why string) *Error {
 	w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
 	return &Error{
 		Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "rate_limit_exceeded",

@@ -2,6 +2,7 @@ package audioapi_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -244,6 +245,27 @@ func TestPlacesOfSockets(t *testing.T) {
 	require.ErrorContains(t, err, "the operator needed this place")
 }
 
+// say has a text spoken in the background. The answer comes to the channel.
+func say(t *testing.T, srv *httptest.Server, header http.Header) <-chan answered {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+"/v1/audio/speech",
+		strings.NewReader(`{"model": "m", "input": "One two", "response_format": "pcm"}`))
+	require.NoError(t, err)
+	req.Header = header
+	out := make(chan answered, 1)
+	go func() {
+		res, err := srv.Client().Do(req)
+		if err != nil {
+			out <- answered{0, err.Error()}
+			return
+		}
+		text, _ := io.ReadAll(res.Body)
+		_ = res.Body.Close()
+		out <- answered{res.StatusCode, string(text)}
+	}()
+	return out
+}
+
 // TestPlacesOfVoices: a link has one of two voices, and the operator finds one.
 func TestPlacesOfVoices(t *testing.T) {
 	t.Parallel()
@@ -260,24 +282,6 @@ func TestPlacesOfVoices(t *testing.T) {
 	}})
 	known(srv)
 	t.Cleanup(func() { once.Do(func() { close(own) }) })
-	say := func(header http.Header) <-chan answered {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, srv.URL+"/v1/audio/speech",
-			strings.NewReader(`{"model": "m", "input": "One two", "response_format": "pcm"}`))
-		require.NoError(t, err)
-		req.Header = header
-		out := make(chan answered, 1)
-		go func() {
-			res, err := srv.Client().Do(req)
-			if err != nil {
-				out <- answered{0, err.Error()}
-				return
-			}
-			text, _ := io.ReadAll(res.Body)
-			_ = res.Body.Close()
-			out <- answered{res.StatusCode, string(text)}
-		}()
-		return out
-	}
 	answer := func(c <-chan answered) (a answered) {
 		t.Helper()
 		select {
@@ -287,17 +291,68 @@ func TestPlacesOfVoices(t *testing.T) {
 		}
 		return a
 	}
-	first := say(of("a link", "192.0.2.1"))
+	first := say(t, srv, of("a link", "192.0.2.1"))
 	<-began
 	for range 10 {
-		require.Equal(t, http.StatusTooManyRequests, answer(say(of("a link", "192.0.2.1"))).status)
+		require.Equal(t, http.StatusTooManyRequests, answer(say(t, srv, of("a link", "192.0.2.1"))).status)
 	}
-	say(of("another", "192.0.2.2"))
+	say(t, srv, of("another", "192.0.2.2"))
 	<-began
-	require.Equal(t, http.StatusTooManyRequests, answer(say(of("a third", "192.0.2.3"))).status)
-	mine := say(of("", "192.0.2.1"))
+	require.Equal(t, http.StatusTooManyRequests, answer(say(t, srv, of("a third", "192.0.2.3"))).status)
+	mine := say(t, srv, of("", "192.0.2.1"))
 	<-began
-	require.Contains(t, answer(first).text, "the operator needed this place")
+	pushed := answer(first)
+	require.Equal(t, http.StatusTooManyRequests, pushed.status)
+	require.Contains(t, pushed.text, "the operator needed this place")
 	once.Do(func() { close(own) })
 	require.Equal(t, http.StatusOK, answer(mine).status)
+}
+
+// linkOver is the cause of a request that ends with its link.
+type linkOver struct{ error }
+
+func (linkOver) GetStatus() int { return http.StatusUnauthorized }
+
+// TestLinkEnds: a request that ends with its link has the reason as its answer.
+func TestLinkEnds(t *testing.T) {
+	t.Parallel()
+	began, hold := make(chan struct{}, 1), make(chan struct{})
+	t.Cleanup(func() { close(hold) })
+	wait := func(ctx context.Context) error {
+		began <- struct{}{}
+		select {
+		case <-ctx.Done():
+		case <-hold:
+		}
+		return ctx.Err()
+	}
+	end := make(chan context.CancelCauseFunc, 1)
+	ends := func(srv *httptest.Server) *httptest.Server {
+		inner := srv.Config.Handler
+		srv.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithCancelCause(r.Context())
+			defer cancel(nil)
+			end <- cancel
+			inner.ServeHTTP(w, r.WithContext(ctx))
+		})
+		return srv
+	}
+	over := func(c <-chan answered, begins bool) {
+		t.Helper()
+		cancel := <-end
+		if begins {
+			<-began
+		}
+		cancel(linkOver{errors.New("this link was revoked")})
+		a := <-c
+		require.Equal(t, http.StatusUnauthorized, a.status, a.text)
+		require.Contains(t, a.text, "this link was revoked")
+	}
+	srv, _ := transcribe(t, &livetest.Recognizer{Before: func(ctx context.Context, _ livetest.Call) error { return wait(ctx) }})
+	ends(srv)
+	over(send(t, srv, http.Header{}, slow(t, fileHead+"RIFF")), false)
+	over(send(t, srv, http.Header{}, whole()), true)
+
+	srv = ends(serve(t, &speaker{before: func(ctx context.Context, _ int) error { return wait(ctx) }}))
+	over(say(t, srv, http.Header{}), true)
 }

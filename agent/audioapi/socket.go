@@ -54,11 +54,8 @@ type socket struct {
 func (t *Transcriber) open(w http.ResponseWriter, r *http.Request, protocols ...string) (*socket, *http.Request) {
 	ctx, seat, err := t.sessions.Take(r.Context(), "", 1)
 	if err != nil {
-		w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
-		(&Error{
-			Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "rate_limit_exceeded", Message: limit.Why(err,
-				fmt.Sprintf("there are %d live sessions already (agent.console.transcription.sessions)", t.opts.Config.Sessions)),
-		}).Write(w)
+		busy(w, limit.Why(err, fmt.Sprintf(
+			"there are %d live sessions already (agent.console.transcription.sessions)", t.opts.Config.Sessions))).Write(w)
 		return nil, nil
 	}
 	// The origin was checked before.

@@ -141,8 +141,9 @@ func (t *Transcriber) answer(w http.ResponseWriter, r *http.Request, change func
 	e, ok := errors.AsType[*Error](err)
 	// The server ends the context after a read deadline too.
 	late := ok && (e.Status == http.StatusRequestTimeout || e.Status == http.StatusTooManyRequests)
+	over := ended(context.Cause(r.Context()))
 	switch {
-	case err == nil || r.Context().Err() != nil && !late: // or the client has disconnected
+	case err == nil || r.Context().Err() != nil && !late && over == nil: // or the client has disconnected
 		return
 	case !ok:
 		t.log.Warn().Err(err).Msg("recording not transcribed")
@@ -156,7 +157,10 @@ func (t *Transcriber) answer(w http.ResponseWriter, r *http.Request, change func
 // problem is an error of the recognizer in OpenAI's form.
 func problem(err error) *Error {
 	_, full := errors.AsType[*limit.FullError](err)
+	over := ended(err)
 	switch {
+	case over != nil:
+		return over
 	case full: // it had to leave its place
 		return &Error{
 			Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "rate_limit_exceeded", Message: err.Error(),

@@ -139,6 +139,9 @@ func readForm(w http.ResponseWriter, r *http.Request, most int64, take func(n in
 		if full, ok := errors.AsType[*limit.FullError](context.Cause(ctx)); ok {
 			return f, full
 		}
+		if over := ended(context.Cause(ctx)); over != nil {
+			return f, over
+		}
 		if e, ok := errors.AsType[*Error](err); ok {
 			return f, e
 		}
