@@ -29,13 +29,11 @@ func (p proxies) trust(a netip.Addr) bool {
 	return slices.ContainsFunc(p, func(n netip.Prefix) bool { return n.Contains(a) })
 }
 
-// behind replaces the address of a request from a trusted proxy with the client's, and removes X-Forwarded-Proto from all other requests.
+// behind replaces the address of a request from a trusted proxy with the client's.
 func (p proxies) behind(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		peer := peerOf(r)
-		if !p.trust(peer) {
-			r.Header.Del("X-Forwarded-Proto")
-		} else if client := p.client(peer, r.Header); client != peer {
+		if client := p.client(peer, r.Header); client != peer {
 			r.RemoteAddr = netip.AddrPortFrom(client, 0).String()
 		}
 		h.ServeHTTP(w, r)
