@@ -205,13 +205,20 @@ func (s *Sender) set(topic string, payload []byte) {
 }
 
 func (s *Sender) putLocked(topic string, v *value) {
+	if s.holdLocked(topic, v) {
+		s.queueLocked(topic)
+	}
+}
+
+// holdLocked sets the value of a topic, to be queued later. It returns false for a new topic beyond the bound.
+func (s *Sender) holdLocked(topic string, v *value) bool {
 	if s.values[topic] == nil && len(s.values) >= maxTopics {
 		s.dropped.Add(1)
-		return
+		return false
 	}
 	v.waiting = true
 	s.values[topic] = v
-	s.queueLocked(topic)
+	return true
 }
 
 // queueLocked has the value of a topic sent, unless it is queued already.

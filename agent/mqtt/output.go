@@ -112,7 +112,7 @@ func (o *Output) Queue(a alert.Alert, frame *window.Frame) []outbox.Message {
 	if frame != nil {
 		picture := frame.VideoFrame
 		o.s.mu.Lock()
-		o.s.values[frameTopic(topic)] = &value{frame: &picture, waiting: true} // Alert queues it, after the commit
+		o.s.holdLocked(frameTopic(topic), &value{frame: &picture}) // Alert queues it, after the commit
 		o.s.mu.Unlock()
 	}
 	return []outbox.Message{{Target: outboxTarget, Topic: topic, At: time.Now(), Body: body}}
