@@ -100,7 +100,7 @@ type Supervisor struct {
 
 	reconnects atomic.Int64
 
-	// removals limits the warnings about refused removals, and unremoved counts these; used by removeExpired only.
+	// removals limits the warnings about refused removals, and unremoved counts these; used by endRights only.
 	removals  conn.WarnLimiter
 	unremoved uint64
 }
