@@ -38,9 +38,11 @@ func TestVerifySender(t *testing.T) {
 
 	forged, err := conn.CameraToken(conn.Keys{APIKey: "key", APISecret: "another secret of about the same length"}, who)
 	require.NoError(t, err)
-	for _, bad := range []string{"", "x", "a.b.c", forged, camera + "x"} {
+	last := len(camera) - 1
+	again := camera[:last] + string(camera[last]+1) // the same signature: its last character has two spare bits, which are 0
+	for _, bad := range []string{"", "x", "a.b.c", forged, camera + "x", again, camera[:last] + "\n" + camera[last:]} {
 		_, err = conn.VerifySender(keys, bad, "match")
-		require.ErrorIs(t, err, conn.ErrBadToken)
+		require.ErrorIs(t, err, conn.ErrBadToken, "%q", bad)
 	}
 	_, err = conn.VerifySender(conn.Keys{}, camera, "match")
 	require.ErrorIs(t, err, conn.ErrBadToken)
