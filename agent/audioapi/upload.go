@@ -136,32 +136,40 @@ func readForm(w http.ResponseWriter, r *http.Request, most int64, take func(n in
 			err = f.field(part)
 			left -= time.Since(began)
 		}
-		if full, ok := errors.AsType[*limit.FullError](context.Cause(ctx)); ok {
-			return f, full
-		}
-		if over := ended(context.Cause(ctx)); over != nil {
-			return f, over
-		}
-		if e, ok := errors.AsType[*Error](err); ok {
-			return f, e
-		}
-		if _, ok := errors.AsType[*limit.FullError](err); ok {
+		if err := formError(err, context.Cause(ctx), most); err != nil {
 			return f, err
-		}
-		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-			return f, tooLarge(most)
-		}
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return f, &Error{
-				Status: http.StatusRequestTimeout, Code: "upload_timeout",
-				Message: fmt.Sprintf("the form was not read: its fields together, or a piece of the file, took longer than %v", uploadStep),
-			}
-		}
-		if err != nil {
-			return f, &Error{Status: http.StatusBadRequest, Code: "invalid_form", Message: "the form was not read: " + err.Error()}
 		}
 	}
 	return f, &Error{Status: http.StatusBadRequest, Code: "invalid_form", Message: fmt.Sprintf("more than %d fields", maxFields)}
+}
+
+// formError is the error of a form whose part was not read with err, or whose request ended by cause; nil without either.
+func formError(err, cause error, most int64) error {
+	if full, ok := errors.AsType[*limit.FullError](cause); ok {
+		return full
+	}
+	if over := ended(cause); over != nil {
+		return over
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	if _, ok := errors.AsType[*limit.FullError](err); ok {
+		return err
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return tooLarge(most)
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return &Error{
+			Status: http.StatusRequestTimeout, Code: "upload_timeout",
+			Message: fmt.Sprintf("the form was not read: its fields together, or a piece of the file, took longer than %v", uploadStep),
+		}
+	}
+	if err != nil {
+		return &Error{Status: http.StatusBadRequest, Code: "invalid_form", Message: "the form was not read: " + err.Error()}
+	}
+	return nil
 }
 
 // field reads a field of a form.
