@@ -11,6 +11,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strings"
 
@@ -37,9 +38,10 @@ func run(avoid string, check, unpack bool, format string, rate int) error {
 		missing = loadUnpacker()
 	}
 	choice := newChoice(strings.Split(avoid, ","))
+	parent := os.Getppid() // Pure refuses this
 	confined := errors.Join(limitMemory(unpack || format != ""), child.Pure(check))
 	if check {
-		return report(os.Stdout, choice, confined)
+		return report(os.Stdout, choice, confined, parent)
 	}
 	if confined != nil {
 		fmt.Fprintln(os.Stderr, "running without confinement:", confined)
@@ -56,15 +58,15 @@ func run(avoid string, check, unpack bool, format string, rate int) error {
 	return newServer(os.Stdin, os.Stdout, os.Stderr, choice).run()
 }
 
-// report prints the available codecs and tests that the confinement refuses the forbidden acts.
-func report(w io.Writer, c choice, confined error) error {
+// report prints the available codecs and tests that the confinement refuses the forbidden acts, without Landlock.
+func report(w io.Writer, c choice, confined error, parent int) error {
 	if confined != nil {
 		return confined
 	}
 	if _, err := fmt.Fprintln(w, c); err != nil {
 		return err
 	}
-	if _, err := child.Try(true); err != nil {
+	if _, err := child.Try(parent, math.MaxInt); err != nil {
 		return fmt.Errorf("confinement: %w", err)
 	}
 	_, err := fmt.Fprintln(w, "confined: no files, no sockets, no programs")

@@ -15,8 +15,8 @@ import (
 type act struct {
 	name string
 	try  func(parent int) error
-	// landlock is set if only Landlock refuses it in a program that is not Pure.
-	landlock bool
+	// landlock is the version of Landlock that refuses it in a program that is not Pure, 0 if the filter does.
+	landlock int
 }
 
 // acts are the twelve forbidden acts.
@@ -35,8 +35,8 @@ func acts() []act {
 		}
 		return err
 	}
-	socket := func(domain, kind int) error {
-		n, err := unix.Socket(domain, kind|unix.SOCK_CLOEXEC, 0)
+	socket := func(domain, kind, protocol int) error {
+		n, err := unix.Socket(domain, kind|unix.SOCK_CLOEXEC, protocol)
 		if err == nil {
 			_ = unix.Close(n)
 		}
@@ -46,40 +46,41 @@ func acts() []act {
 	path := func() uintptr { return uintptr(unsafe.Pointer(&void[0])) } //nolint:gosec // an argument of the system call
 	at := unix.AT_FDCWD
 	return []act{
-		{"read a file", func(int) error { return open("/etc/passwd", unix.O_RDONLY) }, true},
-		{"create a file", func(int) error { return open(os.TempDir()+"/touchline-act", unix.O_WRONLY|unix.O_CREAT) }, true},
+		{"read a file", func(int) error { return open("/etc/passwd", unix.O_RDONLY) }, 1},
+		{"create a file", func(int) error { return open(os.TempDir()+"/touchline-act", unix.O_WRONLY|unix.O_CREAT) }, 1},
 		{"delete or rename a file", func(int) error {
 			return either(call(unix.SYS_UNLINKAT, uintptr(at), path()), call(unix.SYS_RENAMEAT2, uintptr(at), path(), uintptr(at), path()))
-		}, false},
+		}, 0},
 		{"start a program", func(int) error {
 			_, err := syscall.ForkExec("/bin/true", []string{"true"}, nil)
 			return err
-		}, true},
-		{"connect to a port", func(int) error { return connect() }, true},
+		}, 1},
+		{"connect to a port", func(int) error { return connect() }, 4},
 		{"open another kind of socket", func(int) error {
-			return either(socket(unix.AF_UNIX, unix.SOCK_STREAM), socket(unix.AF_NETLINK, unix.SOCK_RAW), socket(unix.AF_INET, unix.SOCK_DGRAM))
-		}, false},
-		{"signal the parent", func(p int) error { return either(unix.Kill(p, 0), unix.Tgkill(p, p, 0)) }, false},
+			return either(socket(unix.AF_UNIX, unix.SOCK_STREAM, 0), socket(unix.AF_NETLINK, unix.SOCK_RAW, 0),
+				socket(unix.AF_INET, unix.SOCK_DGRAM, 0), socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP))
+		}, 0},
+		{"signal the parent", func(p int) error { return either(unix.Kill(p, 0), unix.Tgkill(p, p, 0)) }, 0},
 		{"read the parent's memory", func(p int) error {
 			return either(call(unix.SYS_PTRACE, unix.PTRACE_PEEKDATA, uintptr(p)), call(unix.SYS_PROCESS_VM_READV, uintptr(p)),
 				open(fmt.Sprintf("/proc/%d/environ", p), unix.O_RDONLY))
-		}, true},
+		}, 1},
 		{"take a descriptor of the parent", func(p int) error {
 			return either(call(unix.SYS_PIDFD_OPEN, uintptr(p)), call(unix.SYS_PIDFD_GETFD, 0))
-		}, false},
+		}, 0},
 		{"change the parent's limits", func(p int) error {
 			return either(unix.Prlimit(p, unix.RLIMIT_NOFILE, nil, &unix.Rlimit{}), call(unix.SYS_SETPRIORITY, unix.PRIO_PROCESS, uintptr(p), 1))
-		}, false},
+		}, 0},
 		{"make namespaces", func(int) error {
 			return either(call(unix.SYS_UNSHARE, unix.CLONE_NEWUSER), call(unix.SYS_SETNS, 0), call(unix.SYS_MOUNT), call(unix.SYS_CHROOT, path()))
-		}, false},
+		}, 0},
 		{"use other interfaces of the kernel", func(int) error {
 			var err error = unix.EPERM
 			for _, nr := range []uintptr{unix.SYS_BPF, unix.SYS_KEYCTL, unix.SYS_IO_URING_SETUP, unix.SYS_PERF_EVENT_OPEN, unix.SYS_USERFAULTFD} {
 				err = either(err, call(nr))
 			}
 			return err
-		}, false},
+		}, 0},
 	}
 }
 
@@ -99,18 +100,19 @@ func connect() error {
 		return err
 	}
 	defer unix.Close(n)
-	return unix.Connect(n, &unix.SockaddrInet4{Port: 1, Addr: [4]byte{127, 0, 0, 1}})
+	to := &unix.SockaddrInet4{Port: 1, Addr: [4]byte{127, 0, 0, 1}}
+	return either(unix.Sendto(n, []byte("x"), unix.MSG_FASTOPEN, to), unix.Connect(n, to))
 }
 
-// Try tries the forbidden acts in this process and returns an error with those that were not refused. landlock says that the kernel has
-// Landlock; without, acts that only it refuses are not tried, and returned as skipped.
-func Try(landlock bool) (skipped []string, err error) {
+// Try tries the forbidden acts in this process, those on another one with parent, and returns an error with those that were not refused.
+// Acts that only a newer version of Landlock refuses are not tried, and returned as skipped.
+func Try(parent, landlock int) (skipped []string, err error) {
 	var let []string
 	for _, a := range acts() {
 		switch {
-		case a.landlock && !landlock:
+		case a.landlock > landlock:
 			skipped = append(skipped, a.name)
-		case either(a.try(os.Getppid())) == nil:
+		case either(a.try(parent)) == nil:
 			let = append(let, a.name)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"bytes"
 	"cmp"
 	"debug/elf"
+	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -36,7 +37,7 @@ const (
 	// defaultMemory and defaultFiles are the limits of a program unless it has its own.
 	defaultMemory = 1 << 30
 	defaultFiles  = 64
-	// maxFile is for files in memory, such as those of PulseAudio's library.
+	// maxFile is for files that a script's programs have in memory.
 	maxFile = 128 << 20
 )
 
@@ -51,7 +52,7 @@ type Limits struct {
 	CPU uint64
 	// Files is the number of descriptors, 0 for 64.
 	Files uint64
-	// Nice is how much lower its priority is.
+	// Nice is how much lower than this process's its priority is.
 	Nice int
 	// Read are the files and folders of its input, in addition to the system's programs and libraries.
 	Read []string
@@ -83,6 +84,12 @@ func Start(cmd *exec.Cmd, l Limits, env ...string) (wait func() error, err error
 	}
 	return func() error {
 		defer runtime.UnlockOSThread()
+		// The processes that a script started are killed before its own is reaped: until then the group's number is not used anew.
+		err := error(unix.EINTR)
+		for errors.Is(err, unix.EINTR) {
+			err = unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
+		}
+		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
 		return cmd.Wait()
 	}, nil
 }
@@ -108,10 +115,14 @@ func (l Limits) plan(cmd *exec.Cmd) (string, error) {
 		limit(unix.RLIMIT_AS, cmp.Or(l.Memory, defaultMemory))
 		lines = append(lines, "s ")
 	}
+	runs, script := runnable(path)
+	if script {
+		lines = append(lines, "f ")
+	}
 	if l.Port > 0 {
 		lines = append(lines, fmt.Sprintf("t %d", l.Port))
 	}
-	for _, name := range slices.Concat(runnable(path), []string{path}) {
+	for _, name := range append(runs, path) {
 		lines = append(lines, "x "+name)
 	}
 	for _, name := range slices.Concat(system(), []string{filepath.Join(filepath.Dir(path), "../lib")}, l.Read) {
@@ -134,18 +145,18 @@ func system() []string {
 }
 
 // runnable returns what a program runs besides itself: its loader, or for a script any program of the system.
-func runnable(path string) []string {
+func runnable(path string) (names []string, script bool) {
 	f, err := elf.Open(path)
 	if err != nil {
-		return []string{"/usr", "/bin", "/lib", "/lib64", "/nix/store", "/gnu/store"}
+		return []string{"/usr", "/bin", "/lib", "/lib64", "/nix/store", "/gnu/store"}, true
 	}
 	defer f.Close()
 	if s := f.Section(".interp"); s != nil {
 		if name, err := s.Data(); err == nil {
-			return []string{string(bytes.TrimRight(name, "\x00"))}
+			return []string{string(bytes.TrimRight(name, "\x00"))}, false
 		}
 	}
-	return nil
+	return nil, false
 }
 
 // Run runs a command with limits. It returns the first most bytes of the standard output, and the beginning of the standard error.

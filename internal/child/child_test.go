@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,11 +28,14 @@ func TestMain(m *testing.M) {
 	case "":
 		os.Exit(m.Run())
 	case "acts":
-		skipped, err := Try(os.Getenv("LANDLOCK") != "0")
+		version, err := strconv.Atoi(os.Getenv("LANDLOCK"))
+		ended(err)
+		skipped, err := Try(os.Getppid(), version)
 		fmt.Printf("skipped: %v\nerror: %v\n", skipped, err)
 	case "pure":
+		parent := os.Getppid()
 		ended(Pure(true))
-		_, err := Try(true)
+		_, err := Try(parent, math.MaxInt)
 		fmt.Printf("error: %v\n", err)
 	case "kill":
 		ended(Pure(false))
@@ -55,6 +60,15 @@ func TestMain(m *testing.M) {
 		ended(err)
 		fmt.Println(cmd.Process.Pid)
 		select {}
+	case "priority":
+		priority, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+		ended(err)
+		fmt.Println("nice", 20-priority)
+	case "fork":
+		_, err := syscall.ForkExec("/proc/self/exe", []string{"touchline"}, nil)
+		fmt.Println("fork:", err)
+		_, err = unix.MemfdCreate("", 0)
+		fmt.Println("memory:", err)
 	case "read":
 		_, err := os.ReadFile(os.Getenv("FILE"))
 		fmt.Printf("error: %v\n", err)
@@ -83,8 +97,17 @@ func self(t *testing.T) string {
 	return path
 }
 
-func hasLandlock() bool {
-	return strings.Contains(Available(), "Landlock ") && !strings.Contains(Available(), "no Landlock")
+// landlock is this kernel's version of Landlock, 0 without.
+func landlock(t *testing.T) int {
+	t.Helper()
+	_, text, found := strings.Cut(Available(), ", Landlock ")
+	if !found {
+		return 0
+	}
+	var version int
+	_, err := fmt.Sscanf(text, "%d", &version)
+	require.NoError(t, err)
+	return version
 }
 
 // skipped reports acts that were not tried. Where everything must be tried it fails.
@@ -104,12 +127,8 @@ func TestForbiddenActs(t *testing.T) {
 		return
 	}
 	require.Len(t, acts(), 12)
-	landlock := "1"
-	if !hasLandlock() {
-		landlock = "0"
-	}
 	for _, l := range []Limits{{}, {Port: 2}} {
-		out, err := try(t, l, "TRY=acts", "LANDLOCK="+landlock)
+		out, err := try(t, l, "TRY=acts", fmt.Sprintf("LANDLOCK=%d", landlock(t)))
 		require.NoError(t, err, out)
 		require.Contains(t, out, "error: <nil>")
 		if !strings.Contains(out, "skipped: []") {
@@ -217,6 +236,45 @@ func TestStart(t *testing.T) {
 	require.NoError(t, wait())
 }
 
+// TestPriority: a program's priority is lower than that of the thread that starts it by Nice.
+func TestPriority(t *testing.T) {
+	priority, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	require.NoError(t, err)
+	own := 20 - priority
+	results := make(chan string)
+	go func() { // its thread ends with it
+		runtime.LockOSThread()
+		if err := unix.Setpriority(unix.PRIO_PROCESS, 0, own+2); err != nil {
+			results <- err.Error()
+			return
+		}
+		for _, nice := range []int{0, 3} {
+			out, err := try(t, Limits{Nice: nice}, "TRY=priority") //nolint:testifylint // the test waits for it
+			results <- fmt.Sprint(out, err)
+		}
+	}()
+	require.Equal(t, fmt.Sprintf("nice %d\n<nil>", own+2), <-results)
+	require.Equal(t, fmt.Sprintf("nice %d\n<nil>", own+5), <-results)
+}
+
+// TestProcessesOfScripts: what a script started ends with it, and a program starts no processes.
+func TestProcessesOfScripts(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "script")
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nsleep 600 >/dev/null 2>&1 &\necho $!\n"), 0o755))
+	out, log, err := Run(exec.CommandContext(t.Context(), script), Limits{Read: []string{script}}, 100)
+	require.NoError(t, err, log)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		return err != nil || strings.Contains(string(state), ") Z ")
+	}, 20*time.Second, 10*time.Millisecond)
+
+	text, err := try(t, Limits{}, "TRY=fork")
+	require.NoError(t, err, text)
+	require.Equal(t, "fork: operation not permitted\nmemory: operation not permitted\n", text)
+}
+
 // TestEndsWithItsParent: the kernel kills a program whose parent was killed.
 func TestEndsWithItsParent(t *testing.T) {
 	parent := exec.CommandContext(t.Context(), self(t))
@@ -252,7 +310,7 @@ func TestOnePort(t *testing.T) {
 		ports[i] = l.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // it is of TCP
 	}
 	for i, want := range []string{"error: <nil>", "permission denied"} {
-		if i > 0 && !hasLandlock() {
+		if i > 0 && landlock(t) < 4 {
 			skipped(t, "connect to another port")
 			continue
 		}
@@ -264,7 +322,7 @@ func TestOnePort(t *testing.T) {
 
 // TestOwnInput: a program reads its input, and no other file.
 func TestOwnInput(t *testing.T) {
-	if !hasLandlock() {
+	if landlock(t) == 0 {
 		skipped(t, "read another file")
 		return
 	}

@@ -6,6 +6,7 @@
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
 #include <stddef.h>
@@ -72,21 +73,29 @@ static const int computing[] = {
 static const int running[] = {
 	SYS_openat, SYS_newfstatat, SYS_statx, SYS_statfs, SYS_fstatfs, SYS_readlinkat, SYS_getdents64, SYS_getcwd, SYS_chdir, SYS_faccessat,
 	SYS_faccessat2, SYS_fcntl, SYS_dup, SYS_dup3, SYS_pipe2, SYS_pselect6, SYS_pwrite64, SYS_preadv, SYS_pwritev,
-	SYS_msync, SYS_fsync, SYS_mincore, SYS_ftruncate, SYS_fallocate, SYS_fadvise64, SYS_memfd_create, SYS_execve, SYS_wait4, SYS_waitid,
+	SYS_msync, SYS_fsync, SYS_mincore, SYS_ftruncate, SYS_fallocate, SYS_fadvise64, SYS_execve, SYS_wait4, SYS_waitid,
 	SYS_set_tid_address, SYS_get_robust_list, SYS_close_range, SYS_rt_sigsuspend, SYS_rt_sigtimedwait, SYS_rt_sigpending, SYS_getppid,
 	SYS_getuid, SYS_geteuid, SYS_getgid, SYS_getegid, SYS_getgroups, SYS_getresuid, SYS_getresgid, SYS_getpgid, SYS_getsid,
 	SYS_sched_getparam, SYS_sched_getscheduler, SYS_sched_get_priority_max, SYS_sched_get_priority_min, SYS_get_mempolicy,
 	SYS_getpriority, SYS_mlock, SYS_munlock, SYS_capget, SYS_umask, SYS_times, SYS_timer_create, SYS_timer_settime, SYS_timer_delete,
 	SYS_setitimer, SYS_timerfd_create, SYS_timerfd_settime, SYS_signalfd4, 462, // mseal
 #ifdef __x86_64__
-	SYS_open, SYS_stat, SYS_lstat, SYS_access, SYS_readlink, SYS_pipe, SYS_dup2, SYS_select, SYS_getpgrp, SYS_fork, SYS_vfork, SYS_alarm,
+	SYS_open, SYS_stat, SYS_lstat, SYS_access, SYS_readlink, SYS_pipe, SYS_dup2, SYS_select, SYS_getpgrp, SYS_alarm,
 	SYS_epoll_create, SYS_epoll_wait,
 #endif
 };
 
-// connecting are the system calls of a client of TCP. Landlock has the port.
-static const int connecting[] = {SYS_connect, SYS_sendto, SYS_recvfrom, SYS_sendmsg, SYS_recvmsg, SYS_shutdown,
-								 SYS_getsockname, SYS_getpeername, SYS_getsockopt, SYS_setsockopt};
+// forking are those of scripts: their processes together may use more than one process's limits.
+static const int forking[] = {
+	SYS_memfd_create,
+#ifdef __x86_64__
+	SYS_fork, SYS_vfork,
+#endif
+};
+
+// connecting are the system calls of a client of TCP, besides socket, sendto and sendmsg. Landlock has the port.
+static const int connecting[] = {SYS_connect, SYS_recvfrom, SYS_recvmsg, SYS_shutdown, SYS_getsockname,
+								 SYS_getpeername, SYS_getsockopt, SYS_setsockopt};
 
 // tried are system calls that libraries try, and do without: they fail, in place of ending the process.
 static const int tried[] = {
@@ -217,27 +226,39 @@ int tl_pure(int trial) {
 	return install(&f, SECCOMP_RET_TRAP, SECCOMP_FILTER_FLAG_TSYNC);
 }
 
-// filter_program installs the filter of another program, with TCP over IPv4 if tcp is set. All that is not allowed fails.
-static int filter_program(int tcp) {
+// allow_tcp allows what a client of TCP over IPv4 needs. Landlock does not check the port of multipath TCP and of data with MSG_FASTOPEN.
+static void allow_tcp(filter *f) {
+	const unsigned none[] = {0}, inet[] = {AF_INET};
+	answer(f, connecting, COUNT(connecting), SECCOMP_RET_ALLOW);
+	allow_if(f, SYS_sendto, 3, MSG_FASTOPEN, none, 1, SECCOMP_RET_ERRNO | EACCES);
+	allow_if(f, SYS_sendmsg, 2, MSG_FASTOPEN, none, 1, SECCOMP_RET_ERRNO | EACCES);
+	add(f, BPF_JMP | BPF_JEQ | BPF_K, 0, 8, SYS_socket);
+	load(f, 1);
+	add(f, BPF_ALU | BPF_AND | BPF_K, 0, 0, 0xf);
+	add(f, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, SOCK_STREAM);
+	add(f, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | EACCES);
+	load(f, 2);
+	add(f, BPF_JMP | BPF_JEQ | BPF_K, 2, 0, 0);
+	add(f, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, IPPROTO_TCP);
+	add(f, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | EACCES);
+	add(f, BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(struct seccomp_data, nr));
+	allow_if(f, SYS_socket, 0, ~0U, inet, 1, SECCOMP_RET_ERRNO | EACCES);
+}
+
+// filter_program installs the filter of another program, with TCP if tcp is set, and with processes of its own if forks is. All that is
+// not allowed fails.
+static int filter_program(int tcp, int forks) {
 	const unsigned spaces = CLONE_NEWNS | CLONE_NEWCGROUP | CLONE_NEWUTS | CLONE_NEWIPC | CLONE_NEWUSER | CLONE_NEWPID | CLONE_NEWNET;
-	const unsigned none[] = {0}, inet[] = {AF_INET}, self[] = {getpid()}, controls[] = {TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIOCLEX};
+	const unsigned thread[] = {forks ? 0 : CLONE_THREAD}, self[] = {getpid()}, controls[] = {TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIOCLEX};
 	static filter f;
 	begin(&f);
 	answer(&f, running, COUNT(running), SECCOMP_RET_ALLOW);
 	answer(&f, (int[]){SYS_mmap}, 1, SECCOMP_RET_ALLOW);
-	allow_if(&f, SYS_clone, 0, spaces, none, 1, refused);
+	if (forks) answer(&f, forking, COUNT(forking), SECCOMP_RET_ALLOW);
+	allow_if(&f, SYS_clone, 0, forks ? spaces : spaces | CLONE_THREAD, thread, 1, refused);
 	allow_if(&f, SYS_kill, 0, ~0U, self, 1, refused);
 	allow_if(&f, SYS_ioctl, 1, ~0U, controls, COUNT(controls), SECCOMP_RET_ERRNO | ENOTTY);
-	if (tcp) {
-		answer(&f, connecting, COUNT(connecting), SECCOMP_RET_ALLOW);
-		add(&f, BPF_JMP | BPF_JEQ | BPF_K, 0, 4, SYS_socket);
-		load(&f, 1);
-		add(&f, BPF_ALU | BPF_AND | BPF_K, 0, 0, 0xf);
-		add(&f, BPF_JMP | BPF_JEQ | BPF_K, 1, 0, SOCK_STREAM);
-		add(&f, BPF_RET | BPF_K, 0, 0, SECCOMP_RET_ERRNO | EACCES);
-		add(&f, BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(struct seccomp_data, nr));
-		allow_if(&f, SYS_socket, 0, ~0U, inet, 1, SECCOMP_RET_ERRNO | EACCES);
-	}
+	if (tcp) allow_tcp(&f);
 	return install(&f, refused, 0);
 }
 
@@ -304,7 +325,7 @@ static void close_from(int first) {
 // the program's path and its arguments.
 __attribute__((constructor)) static void launch(int argc, char **argv) {
 	if (argc < 4 || strcmp(argv[0], "touchline-child")) return;
-	int version = landlock_version(), rules = ruleset(version), seccomp = 0, tcp = 0;
+	int version = landlock_version(), rules = ruleset(version), seccomp = 0, tcp = 0, forks = 0;
 	char *save, *limits[16];
 	int n = 0;
 	for (char *line = strtok_r(argv[1], "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
@@ -313,9 +334,10 @@ __attribute__((constructor)) static void launch(int argc, char **argv) {
 		switch (*line) {
 		case 'c': close_from(atoi(value)); rules = ruleset(version); break; // the set was closed as well
 		case 'o': prefer_killing(value); break;
-		case 'n': if (setpriority(PRIO_PROCESS, 0, atoi(value))) errno = 0; break;
+		case 'n': if (nice(atoi(value)) < 0) errno = 0; break;
 		case 'l': if (n < COUNT(limits)) limits[n++] = value; break;
 		case 's': seccomp = 1; break;
+		case 'f': forks = 1; break;
 		case 'x': access = FS_EXECUTE | FS_READ; break;
 		case 'w': access = FS_WRITE_FILE | FS_READ; break;
 		case 'r': access = FS_READ; break;
@@ -329,7 +351,7 @@ __attribute__((constructor)) static void launch(int argc, char **argv) {
 	for (int i = 0; i < n; i++) limit(limits[i]);
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) fail("give up", "privileges");
 	if (rules >= 0 && (syscall(SYS_LANDLOCK_RESTRICT, rules, 0) || close(rules))) fail("give up", "files");
-	if (seccomp) filter_program(tcp); // a container may refuse it; `touchline check` says so
+	if (seccomp) filter_program(tcp, forks); // a container may refuse it; `touchline check` says so
 	execv(argv[2], argv + 3);
 	fail("start", argv[2]);
 }
