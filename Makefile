@@ -9,7 +9,7 @@ export CGO_ENABLED := 1
 WEB     := agent/console/web
 WEB_SRC := $(shell find $(WEB) -path $(WEB)/node_modules -prune -o -path $(WEB)/dist -prune -o -type f -print 2>/dev/null)
 # With the embedded files: settings, words, nano, Korean words.
-GO_SRC  := $(shell find . -name '*.go' -not -path '*/node_modules/*') $(shell find configs models/nano/checkpoint -type f ! -name '*.go') \
+GO_SRC  := $(shell find . \( -name '*.go' -o -name '*.[ch]' \) -not -path '*/node_modules/*' -not -path './bin/*') $(shell find configs models/nano/checkpoint -type f ! -name '*.go') \
 	$(wildcard worlds/claims/words/* worlds/train/words/*.txt inference/qwen3asr/*.gz)
 LINT_VERSION := v2.15.0
 
@@ -78,7 +78,7 @@ program = go build $(2) -o $@.linked $(1) && cp $@.linked $@.new && mv $@.new $@
 bin/touchline: $(GO_SRC) go.mod go.sum $(WEB)/dist/index.html
 	$(call program,./cmd/touchline)
 
-bin/touchline-codec: $(GO_SRC) $(wildcard cmd/touchline-codec/*.c cmd/touchline-codec/*.h)
+bin/touchline-codec: $(GO_SRC)
 	$(call program,./cmd/touchline-codec)
 
 bin/touchline-model: $(GO_SRC) go.mod go.sum
@@ -170,7 +170,7 @@ bin/golangci-lint:
 	GOBIN=$(CURDIR)/bin GOFLAGS= go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
 
 .PHONY: vuln
-vuln: ## known vulnerabilities of the Go modules; without a database it exits with 3 (DATABASE: another than Go's)
+vuln: ## known vulnerabilities of the Go modules; without a database scripts/vuln.sh exits with 3 (DATABASE: another than Go's)
 	@scripts/vuln.sh $(DATABASE)
 
 .PHONY: sbom
