@@ -141,6 +141,13 @@ func TestStoppingTakesLongerThanTheDrain(t *testing.T) {
 	require.Contains(t, unit, "KillMode=mixed\n", "the codec's processes end after the worker")
 }
 
+// TestUnitLetsProgramsBeConfined: systemd before 254 ignores the group @sandbox, so that its calls are named.
+func TestUnitLetsProgramsBeConfined(t *testing.T) {
+	for _, call := range []string{"seccomp", "landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"} {
+		require.Regexp(t, `(?m)^SystemCallFilter=@system-service.* `+call+`\b`, deployed(t)["systemd/touchline-agent.service"])
+	}
+}
+
 // TestImagesBuildWithWhatSetupInstalls compares the packages of the Dockerfiles with those of scripts/setup.sh.
 func TestImagesBuildWithWhatSetupInstalls(t *testing.T) {
 	setup, err := os.ReadFile(filepath.Join(moduleRoot, "scripts", "setup.sh"))
@@ -157,8 +164,8 @@ func TestImagesBuildWithWhatSetupInstalls(t *testing.T) {
 	}
 }
 
-// TestMemoryOfPod: the chart's memory limit covers the limits of all codec processes of a full worker, the pictures that raise theirs, and
-// the worker itself.
+// TestMemoryOfPod: the chart's memory limit covers what values.yaml names: the limit of one codec process for each room, with H264 up to
+// 720p; recordings and speeches; sources.memory; and the worker itself.
 func TestMemoryOfPod(t *testing.T) {
 	var values struct {
 		Settings  struct{ Sources struct{ Memory int } }
@@ -171,6 +178,7 @@ func TestMemoryOfPod(t *testing.T) {
 	require.NoError(t, err)
 	cores, err := strconv.Atoi(values.Resources.Limits.CPU)
 	require.NoError(t, err)
+	require.GreaterOrEqual(t, values.Settings.Sources.Memory, 570, "a picture of 7680x4320")
 	const (
 		mib          = 1 << 20
 		roomsPerCore = 4
