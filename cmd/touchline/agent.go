@@ -108,6 +108,7 @@ func (c *agentCmd) Run(ctx context.Context, a *app) error {
 }
 
 func (c *agentCmd) serve(ctx context.Context, cfg configs.Config, out *bot.Outputs, log zerolog.Logger) error {
+	logConfinement(log)
 	allow, err := allowed(c.Allow, cfg.Sources.Allow, source.AllowPublic())
 	if err != nil {
 		return err

@@ -51,7 +51,8 @@ func (c checkCmd) Run(ctx context.Context, a *app) error {
 	checkRecognizer(ctx, a, &r)
 	checkTargets(ctx, a, &r)
 	checkProgram(a, &r)
-	r.add("confinement of programs", nil, child.Available())
+	confinement, _ := child.Available()
+	r.add("confinement of programs", nil, confinement)
 	if r.missing > 0 {
 		return fmt.Errorf("%d checks failed; see the lines that begin with missing", r.missing)
 	}

@@ -51,6 +51,7 @@ agent:
   webhook: {urls: ["` + server.URL + `/hook/secret", "http://` + nobody + `/secret", "http://` + silent + `/secret"]}
   mqtt: {url: "mqtt://` + nobody + `"}
 `)
+	confinement, _ := child.Available()
 	for _, line := range []string{
 		"ok       transcription server: " + host + " answers (200 OK)",
 		"missing  interim transcription server: " + nobody + ": dial tcp " + nobody + ": connect: connection refused",
@@ -59,7 +60,7 @@ agent:
 		"missing  webhook 2: " + nobody + ": dial tcp " + nobody + ": connect: connection refused",
 		"missing  webhook 3: " + silent + ": context deadline exceeded",
 		"missing  MQTT broker: dial tcp " + nobody + ": connect: connection refused",
-		"ok       confinement of programs: " + child.Available(),
+		"ok       confinement of programs: " + confinement,
 	} {
 		require.Contains(t, out, line)
 	}

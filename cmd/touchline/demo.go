@@ -111,6 +111,7 @@ type ownRoom struct {
 }
 
 func (h ownRoom) serve(ctx context.Context, a *app, cfg configs.Config, out *bot.Outputs) error {
+	logConfinement(a.log)
 	// The page proxies signalling, but media goes straight to the server. Camera and bot of this process use loopback.
 	ip, err := mediaIP(ctx, cfg.Agent.Console.Listen)
 	if err != nil {

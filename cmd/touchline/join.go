@@ -39,6 +39,7 @@ func (j *joinCmd) Run(ctx context.Context, a *app) error {
 }
 
 func (j *joinCmd) serve(ctx context.Context, a *app, cfg configs.Config, out *bot.Outputs) error {
+	logConfinement(a.log)
 	bot, err := bot.New(bot.Options{Settings: cfg.Bot(), Outputs: out, Memory: cfg.Sources.Decoders(), Log: a.log})
 	if err != nil {
 		return err

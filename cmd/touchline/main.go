@@ -23,6 +23,7 @@ import (
 
 	"touchline/cmd/internal/modelcmd"
 	"touchline/configs"
+	"touchline/internal/child"
 	"touchline/internal/redact"
 	"touchline/internal/rescue"
 )
@@ -176,6 +177,16 @@ func isTerminal(f *os.File) bool {
 func isEndless(kctx *kong.Context) bool {
 	_, endless := kctx.Selected().Target.Addr().Interface().(interface{ endless() })
 	return endless
+}
+
+// logConfinement logs what this kernel has to confine programs that parse untrusted input. A container or service manager may refuse it.
+func logConfinement(log zerolog.Logger) {
+	text, all := child.Available()
+	line := log.Info()
+	if !all {
+		line = log.Warn()
+	}
+	line.Str("kernel", text).Msg("confinement of programs")
 }
 
 // fail reports the error of a command, with the stack of a panic, and returns the exit code. The report is text, or

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/access"
+	"touchline/internal/child"
 	"touchline/internal/rescue"
 )
 
@@ -77,6 +79,18 @@ func TestToken(t *testing.T) {
 	require.Equal(t, access.Watch|access.Rules, grant.Rights)
 	require.Equal(t, "Vera", grant.Name)
 	require.WithinDuration(t, time.Now().Add(2*time.Hour), grant.Expires, time.Minute)
+}
+
+// TestConfinementIsLogged: a worker's log has what confines programs, as a warning if anything is missing.
+func TestConfinementIsLogged(t *testing.T) {
+	t.Parallel()
+	text, all := child.Available()
+	level := "warn"
+	if all {
+		level = "info"
+	}
+	_, stderr, _ := touchline(t, "--log-json", "agent", "LIVEKIT_URL=ws://127.0.0.1:1") // without a key it ends
+	require.Contains(t, stderr, fmt.Sprintf(`{"level":%q,"kernel":%q,`, level, text))
 }
 
 func TestFailureIsAMessageOnStandardError(t *testing.T) {

@@ -21,13 +21,6 @@ type act struct {
 
 // acts are the twelve forbidden acts.
 func acts() []act {
-	call := func(nr uintptr, args ...uintptr) error {
-		args = append(args, 0, 0, 0, 0, 0, 0)
-		if _, _, err := unix.Syscall6(nr, args[0], args[1], args[2], args[3], args[4], args[5]); err != 0 {
-			return err
-		}
-		return nil
-	}
 	open := func(path string, flags int) error {
 		n, err := unix.Open(path, flags|unix.O_CLOEXEC, 0o600)
 		if err == nil {
@@ -55,7 +48,7 @@ func acts() []act {
 			_, err := syscall.ForkExec("/bin/true", []string{"true"}, nil)
 			return err
 		}, 1},
-		{"connect to a port", func(int) error { return connect() }, 4},
+		{"connect to a port", func(int) error { return connect() }, portVersion},
 		{"open another kind of socket", func(int) error {
 			return either(socket(unix.AF_UNIX, unix.SOCK_STREAM, 0), socket(unix.AF_NETLINK, unix.SOCK_RAW, 0),
 				socket(unix.AF_INET, unix.SOCK_DGRAM, 0), socket(unix.AF_INET, unix.SOCK_STREAM, unix.IPPROTO_MPTCP))
@@ -92,6 +85,14 @@ func either(attempts ...error) error {
 		}
 	}
 	return unix.EPERM
+}
+
+func call(nr uintptr, args ...uintptr) error {
+	args = append(args, 0, 0, 0, 0, 0, 0)
+	if _, _, err := unix.Syscall6(nr, args[0], args[1], args[2], args[3], args[4], args[5]); err != 0 {
+		return err
+	}
+	return nil
 }
 
 func connect() error {

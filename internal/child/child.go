@@ -34,6 +34,8 @@ const (
 	waitDelay = time.Second
 	// score makes the kernel kill programs before this process when memory is short, see proc(5).
 	score = 700
+	// portVersion is the first version of Landlock that checks ports.
+	portVersion = 4
 	// defaultMemory and defaultFiles are the limits of a program unless it has its own.
 	defaultMemory = 1 << 30
 	defaultFiles  = 64
@@ -186,17 +188,18 @@ func (b *bounded) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Available describes the confinement that this kernel has.
-func Available() string {
+// Available describes the confinement that this kernel has, and whether it is all of it: ports are checked from Landlock 4 on.
+func Available() (text string, all bool) {
 	n := int(C.tl_available())
 	parts := []string{"no seccomp", "no Landlock: programs may read files"}
 	if n >= C.TL_SECCOMP {
 		parts[0] = "seccomp"
 	}
-	if version := n % C.TL_SECCOMP; version > 0 {
+	version := n % C.TL_SECCOMP
+	if version > 0 {
 		parts[1] = fmt.Sprintf("Landlock %d", version)
 	}
-	return strings.Join(parts, ", ")
+	return strings.Join(parts, ", "), n >= C.TL_SECCOMP && version >= portVersion
 }
 
 // Pure gives up, for good and in all threads, all system calls but those of computing: files, sockets, programs, other processes. In a
