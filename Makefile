@@ -115,12 +115,12 @@ check: lint test-web ## what to run before each commit: vet, linter, page tests,
 	go test -vet=off ./...
 
 .PHONY: test
-test: setup-test build sight test-web stock-front ## all tests: race detector, LiveKit server, browsers (16 minutes on two cores)
+test: setup-test build bin/touchline-slim sight test-web stock-front ## all tests: race detector, LiveKit server, browsers (16 minutes on two cores)
 	go vet -tags=$(TAGS),integration ./...
 	@scripts/test.sh
 
 .PHONY: test-race
-test-race: setup-test build sight stock-front ## the integration tests under the race detector, as the nightly job does
+test-race: setup-test build bin/touchline-slim sight stock-front ## the integration tests under the race detector, as the nightly job does
 	@scripts/test.sh race
 
 .PHONY: reverts

@@ -234,7 +234,14 @@ func (b *Browser) Reload() error {
 
 // Click clicks the element of a CSS selector with the mouse.
 func (b *Browser) Click(selector string) error {
-	return doing("click "+selector, b.Do(actTime, chromedp.Click(chromedp.CSS(selector))))
+	var err error
+	for range 5 { // the page may replace the element between the search and the click
+		err = b.Do(actTime, chromedp.Click(chromedp.CSS(selector)))
+		if err == nil || !strings.Contains(err.Error(), "Could not find node with given id") {
+			break
+		}
+	}
+	return doing("click "+selector, err)
 }
 
 // Type clicks the element of a CSS selector and types keys; "\r" is Enter.

@@ -31,7 +31,7 @@ type Speaker struct {
 
 // AddSpeaker joins the room of the stage as a participant with attributes and a microphone, until leave is called.
 func (s *Stage) AddSpeaker(ctx context.Context, identity string, attributes map[string]string) (p *Speaker, leave func(), err error) {
-	token, err := conn.CameraToken(s.Keys, conn.Person{Room: s.opts.Room, Identity: identity, Name: identity, Attributes: attributes})
+	token, err := conn.CameraToken(s.Keys, conn.Person{Room: s.Room(), Identity: identity, Name: identity, Attributes: attributes})
 	if err != nil {
 		return nil, nil, fmt.Errorf("mint a speaker's token: %w", err)
 	}
@@ -40,7 +40,7 @@ func (s *Stage) AddSpeaker(ctx context.Context, identity string, attributes map[
 
 // AddPerson is AddSpeaker for a viewer, who also sends messages.
 func (s *Stage) AddPerson(ctx context.Context, identity string) (p *Speaker, leave func(), err error) {
-	token, err := conn.ViewerToken(s.Keys, conn.Person{Room: s.opts.Room, Identity: identity, Speaks: true})
+	token, err := conn.ViewerToken(s.Keys, conn.Person{Room: s.Room(), Identity: identity, Speaks: true})
 	if err != nil {
 		return nil, nil, fmt.Errorf("mint a person's token: %w", err)
 	}

@@ -126,7 +126,7 @@ func (s *Stage) start(ctx context.Context) error {
 		if s.opts.Config != nil {
 			cfg = *s.opts.Config
 		}
-		cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = s.URL(), s.opts.Room
+		cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = s.URL(), s.Room()
 		cfg.Agent.Repeats = settings.RepeatsAllow // each comment counts, and scripted engines have few sentences
 		if s.opts.Network {
 			if err := s.addNetwork(ctx); err != nil {
@@ -175,7 +175,7 @@ func (s *Stage) URL() string {
 }
 
 // Room returns the name of the stage's room.
-func (s *Stage) Room() string { return s.opts.Room }
+func (s *Stage) Room() string { return cmp.Or(s.opts.Room, RoomName) }
 
 func (s *Stage) addNetwork(ctx context.Context) error {
 	media, err := netip.ParseAddrPort(s.Server.UDPAddr())
@@ -255,7 +255,7 @@ func (s *Stage) AddCamera(identity string, seed uint64) (stop func(), err error)
 	s.mu.Unlock()
 	var cam *camera.Demo
 	cam, err = camera.NewDemo(camera.DemoOptions{
-		URL: s.URL(), Keys: s.Keys, Room: s.opts.Room, Identity: identity, Seed: seed,
+		URL: s.URL(), Keys: s.Keys, Room: s.Room(), Identity: identity, Seed: seed,
 		Width: s.opts.Width, Height: s.opts.Height, FPS: s.opts.FPS, Codec: s.opts.Codec,
 		Crowd: s.opts.Crowd, LoopbackOnly: true, Counter: true, Log: s.Log,
 		OnSent: func(pts time.Duration) {
@@ -285,7 +285,7 @@ func (s *Stage) WordTimes(text string) []time.Duration {
 
 // AddViewer adds a viewer until leave is called. A deaf viewer decodes nothing.
 func (s *Stage) AddViewer(deaf bool) (v *Viewer, leave func(), err error) {
-	return s.viewer(s.opts.Room, deaf)
+	return s.viewer(s.Room(), deaf)
 }
 
 // AddViewerTo adds a viewer that decodes nothing to a room until leave is called.
