@@ -138,7 +138,7 @@ bench: setup-test build sight bin/touchline-slim bin/touchline-bench ## every ti
 .PHONY: soak
 soak: setup-test build bin/touchline-bench ## long runs (an hour unless ARGS, DAYS, ROUNDS, UTTERANCES and SESSIONS say otherwise)
 	./bin/touchline-bench soak $(ARGS)
-	TOUCHLINE_DAYS=$(or $(DAYS),8) go test -vet=off -tags=$(TAGS) -count=1 -v -run '^(TestBoundaries|TestWeeks)$$' ./agent
+	TOUCHLINE_DAYS=$(or $(DAYS),8) go test -vet=off -tags=$(TAGS),integration -count=1 -v -run '^(TestBoundaries|TestWeeks)$$' ./agent
 	TOUCHLINE_ROUNDS=$(or $(ROUNDS),10000) go test -vet=off -tags=$(TAGS),integration -count=1 -timeout 1h -v \
 		-run '^TestRounds$$' ./media/source/whip
 	TOUCHLINE_UTTERANCES=$(or $(UTTERANCES),10000) go test -vet=off -tags=$(TAGS),integration -count=1 -timeout 4h -v \
