@@ -308,10 +308,10 @@ func TestPlacesOfVoices(t *testing.T) {
 	require.Equal(t, http.StatusOK, answer(mine).status)
 }
 
-// linkOver is the cause of a request that ends with its link.
-type linkOver struct{ error }
+// linkOverError is the cause of a request that ends with its link.
+type linkOverError struct{ error }
 
-func (linkOver) GetStatus() int { return http.StatusUnauthorized }
+func (linkOverError) GetStatus() int { return http.StatusUnauthorized }
 
 // TestLinkEnds: a request that ends with its link has the reason as its answer.
 func TestLinkEnds(t *testing.T) {
@@ -343,7 +343,7 @@ func TestLinkEnds(t *testing.T) {
 		if begins {
 			<-began
 		}
-		cancel(linkOver{errors.New("this link was revoked")})
+		cancel(linkOverError{errors.New("this link was revoked")})
 		a := <-c
 		require.Equal(t, http.StatusUnauthorized, a.status, a.text)
 		require.Contains(t, a.text, "this link was revoked")

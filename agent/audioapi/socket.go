@@ -216,7 +216,7 @@ func (t *Transcriber) ServePlain(w http.ResponseWriter, r *http.Request) {
 	}
 	q := r.URL.Query()
 	p := &plainSocket{socket: s, ctx: r.Context()}
-	p.back = returning{limit.ClientOf(p.ctx).Token, q.Get("request_id")}
+	p.back = returning{limit.ClientOf(p.ctx).Token, q.Get("request_id")} //nolint:contextcheck // of the request with its place
 	p.vad = slices.Contains([]string{"", "true", "1", "yes"}, q.Get("use_server_vad"))
 	rate := 16000
 	if v := q.Get("sample_rate"); v != "" {
