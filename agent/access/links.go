@@ -63,8 +63,12 @@ type watched struct {
 	over func(error)
 }
 
-// NewLinks returns Links with those of an earlier run, by id. keep stores a link, or deletes it if the value is nil; it must not block.
+// NewLinks returns Links with those of an earlier run, by id. keep stores a link, or deletes it if the value is nil; it
+// must not block. A nil keep stores nothing.
 func NewLinks(past map[string]json.RawMessage, keep func(id string, value json.RawMessage), now time.Time) *Links {
+	if keep == nil {
+		keep = func(string, json.RawMessage) {}
+	}
 	l := &Links{byID: map[string]Link{}, watched: map[*watched]struct{}{}, keep: keep}
 	for id, value := range past {
 		var link Link

@@ -331,13 +331,15 @@ func ended(err error) *Error {
 	return &Error{Status: over.GetStatus(), Code: "link_ended", Message: over.Error()}
 }
 
-// busy returns the error of a request beyond a limit.
+// busy returns beyond for a client that may try again soon.
 func busy(w http.ResponseWriter, why string) *Error {
 	w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
-	return &Error{
-		Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "rate_limit_exceeded",
-		Message: fmt.Sprintf("%s; try again in %d s", why, retryAfter),
-	}
+	return beyond(fmt.Sprintf("%s; try again in %d s", why, retryAfter))
+}
+
+// beyond is the error of a request beyond a limit.
+func beyond(text string) *Error {
+	return &Error{Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "rate_limit_exceeded", Message: text}
 }
 
 // speak encodes the speech of a request into out, and returns its length.

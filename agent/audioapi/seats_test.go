@@ -72,6 +72,11 @@ func send(t *testing.T, srv *httptest.Server, header http.Header, body io.Reader
 	require.NoError(t, err)
 	req.Header = header.Clone()
 	req.Header.Set("Content-Type", "multipart/form-data; boundary=b")
+	return answerOf(srv, req)
+}
+
+// answerOf sends a request in the background.
+func answerOf(srv *httptest.Server, req *http.Request) <-chan answered {
 	out := make(chan answered, 1)
 	go func() {
 		res, err := srv.Client().Do(req)
@@ -252,18 +257,7 @@ func say(t *testing.T, srv *httptest.Server, header http.Header) <-chan answered
 		strings.NewReader(`{"model": "m", "input": "One two", "response_format": "pcm"}`))
 	require.NoError(t, err)
 	req.Header = header
-	out := make(chan answered, 1)
-	go func() {
-		res, err := srv.Client().Do(req)
-		if err != nil {
-			out <- answered{0, err.Error()}
-			return
-		}
-		text, _ := io.ReadAll(res.Body)
-		_ = res.Body.Close()
-		out <- answered{res.StatusCode, string(text)}
-	}()
-	return out
+	return answerOf(srv, req)
 }
 
 // TestPlacesOfVoices: a link has one of two voices, and the operator finds one.

@@ -162,9 +162,7 @@ func problem(err error) *Error {
 	case over != nil:
 		return over
 	case full: // it had to leave its place
-		return &Error{
-			Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "rate_limit_exceeded", Message: err.Error(),
-		}
+		return beyond(err.Error())
 	case errors.Is(err, inference.ErrNoWordTimes):
 		return bad("timestamp_granularities", "%v", inference.ErrNoWordTimes)
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, errTooSlow):

@@ -2,7 +2,6 @@ package bot
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -221,9 +220,8 @@ func openState(to OutputSettings, log zerolog.Logger) (*state.Store, error) {
 
 // openLinks returns the shared links of the process, which are kept in the state file, if there is one, under no room.
 func openLinks(s *state.Store) (*access.Links, error) {
-	keep := func(string, json.RawMessage) {}
 	if s == nil {
-		return access.NewLinks(nil, keep, time.Now()), nil
+		return access.NewLinks(nil, nil, time.Now()), nil
 	}
 	file := s.Room("", "")
 	past, err := file.Load()
@@ -233,7 +231,7 @@ func openLinks(s *state.Store) (*access.Links, error) {
 // Links returns the shared links of the process. Without Outputs, they are the caller's own.
 func (o *Outputs) Links() *access.Links {
 	if o == nil || o.links == nil {
-		return access.NewLinks(nil, func(string, json.RawMessage) {}, time.Now())
+		return access.NewLinks(nil, nil, time.Now())
 	}
 	return o.links
 }

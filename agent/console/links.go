@@ -2,7 +2,6 @@ package console
 
 import (
 	"errors"
-	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -87,12 +86,6 @@ func (s *Server) deleteLink(h *roomEntry, r *http.Request) error {
 	}
 	s.log.Info().Str("room", h.Name).Str("link", id).Str("by", by(r)).Msg("link revoked")
 	return nil
-}
-
-// tooOften is the answer to a client beyond a rate.
-func tooOften(wait time.Duration) *problem {
-	seconds := int(math.Ceil(wait.Seconds()))
-	return refuse(http.StatusTooManyRequests, "too_many_requests", "too many requests; try again in %d s", seconds).after(seconds)
 }
 
 // The reasons why what a link opened ends.

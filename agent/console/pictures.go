@@ -17,7 +17,7 @@ const pictureWait = 2 * time.Second
 // inSlot encodes a picture in one of a few slots, so that many requests do not take the CPU from the commentary.
 func (s *Server) inSlot(ctx context.Context, do func() ([]byte, error)) ([]byte, error) {
 	if wait, ok := s.pictures.Allow(limit.ClientOf(ctx), time.Now()); !ok {
-		return nil, tooOften(wait)
+		return nil, tooMany("requests", wait)
 	}
 	select {
 	case s.busy <- struct{}{}:

@@ -50,9 +50,12 @@ func (s *Server) limitLogins(r *http.Request) error {
 	return nil
 }
 
-func tooManyLogins(wait time.Duration) error {
+func tooManyLogins(wait time.Duration) error { return tooMany("logins", wait) }
+
+// tooMany is the answer to a client beyond the rate of what it asks for.
+func tooMany(what string, wait time.Duration) *problem {
 	seconds := int(math.Ceil(wait.Seconds()))
-	return refuse(http.StatusTooManyRequests, "too_many_logins", "too many logins; try again in %d s", seconds).after(seconds)
+	return refuse(http.StatusTooManyRequests, "too_many_"+what, "too many %s; try again in %d s", what, seconds).after(seconds)
 }
 
 // logRefused logs refused login attempts at a bounded rate.

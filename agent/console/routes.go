@@ -454,7 +454,7 @@ func (s *Server) enter(level accessLevel, h apiFunc) apiFunc {
 			rate = s.reads
 		}
 		if wait, ok := rate.Allow(client, time.Now()); !ok {
-			return tooOften(wait)
+			return tooMany("requests", wait)
 		}
 		ctx := limit.WithClient(context.WithValue(r.Context(), visitorKey{}, who), client)
 		ctx, cancel := context.WithCancelCause(ctx)

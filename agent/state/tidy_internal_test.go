@@ -13,17 +13,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// opened opens the file of a folder until the test ends.
+func opened(t *testing.T, dir string) *Store {
+	t.Helper()
+	s, err := Open(Config{Path: dir}, zerolog.Nop())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
 // TestUnusedRooms: the state of rooms that nothing has used for a month goes, and so does its space. Rooms in use, those left a short while
 // ago and the state of the process stay. A step of the clock removes nothing.
 func TestUnusedRooms(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	open := func() *Store {
-		s, err := Open(Config{Path: dir}, zerolog.Nop())
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = s.Close() })
-		return s
-	}
+	open := func() *Store { return opened(t, dir) }
 	s, other := open(), open() // another process
 	keep := func(s *Store, room, value string) *Room {
 		r := s.Room(room, "bot")
@@ -90,12 +94,7 @@ func TestUnusedRooms(t *testing.T) {
 func TestUsedAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	open := func() *Store {
-		s, err := Open(Config{Path: dir}, zerolog.Nop())
-		require.NoError(t, err)
-		t.Cleanup(func() { _ = s.Close() })
-		return s
-	}
+	open := func() *Store { return opened(t, dir) }
 	s, other := open(), open()
 	room := other.Room("meeting", "bot")
 	room.Keep("sheet", json.RawMessage(`"a"`))
