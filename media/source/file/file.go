@@ -226,7 +226,7 @@ func (c *Clip) input() (input, error) {
 	a := c.opts.Address
 	if a.Kind == source.HTTP {
 		return input{
-			protocols: "http,https,httpproxy,tcp,tls,crypto,data",
+			protocols: "http,tcp,crypto,data",
 			extra: []string{
 				"-rw_timeout", "10000000", "-user_agent", "touchline", "-analyzeduration", "2000000", "-format_whitelist", formats,
 			},

@@ -2,6 +2,7 @@ package file
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -14,6 +15,7 @@ import (
 	"net/http"
 	"net/url"
 	"path"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,9 +30,11 @@ import (
 // to all users of the machine. The name cannot exist (RFC 6761 section 6.4).
 const pseudoHost = "stream.invalid"
 
+// tlsPorts is added to the ports of other servers with TLS. The proxy encrypts for ffmpeg, which checks no certificates.
+const tlsPorts = 1 << 16
+
 // proxy makes all network connections for ffmpeg.
 type proxy struct {
-	allow    source.Allow
 	target   *url.URL
 	header   http.Header // for the target alone
 	password string
@@ -39,9 +43,6 @@ type proxy struct {
 	server   *http.Server
 	wg       sync.WaitGroup
 	requests sync.WaitGroup
-
-	ctx    context.Context //nolint:containedctx // ends the tunnels
-	cancel context.CancelFunc
 
 	auth   *login.Login
 	listed atomic.Bool // the stream's address answered with a playlist
@@ -56,19 +57,17 @@ func newProxy(ctx context.Context, o Options) (*proxy, error) {
 		return nil, source.Errorf("open a proxy for ffmpeg: %w", err)
 	}
 	p := &proxy{
-		allow: o.Allow, target: o.Address.URL, header: o.Header, password: rand.Text(), client: o.Allow.Client(o.Insecure), listener: listener,
+		target: o.Address.URL, header: o.Header, password: rand.Text(), client: o.Allow.Client(o.Insecure), listener: listener,
 	}
 	p.auth = login.New(p.target.User, o.Address.Literal, rand.Text)
 	p.client.Transport = p.auth.Transport(p.client.Transport, p.target)
 	p.client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	p.ctx, p.cancel = context.WithCancel(ctx)
 	p.server = &http.Server{Handler: p, ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10}
 	p.wg.Go(func() { _ = p.server.Serve(listener) }) // ends with close
 	return p, nil
 }
 
 func (p *proxy) close() {
-	p.cancel()
 	_ = p.server.Close() // the clip is over
 	p.wg.Wait()
 	p.requests.Wait()
@@ -118,10 +117,6 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Range", strings.Replace(from, "=", " ", 1)+"-")
 		}
 		w.WriteHeader(http.StatusProxyAuthRequired)
-		return
-	}
-	if r.Method == http.MethodConnect {
-		p.tunnel(w, r)
 		return
 	}
 	p.forward(w, r)
@@ -200,13 +195,45 @@ func (p *proxy) look(asked *url.URL, resp *http.Response) (io.Reader, error) {
 	if page := source.Page(resp.Header.Get("Content-Type"), in); page != nil {
 		p.note(source.Errorf("%w (%s)", page, name))
 	}
-	if start, _ := in.Peek(len(playlist)); string(start) == playlist && asked.Path == p.target.Path {
+	start, _ := in.Peek(512) // may be shorter
+	list := bytes.HasPrefix(start, []byte(playlist))
+	if list && asked.Path == p.target.Path {
 		p.listed.Store(true)
+	}
+	if list || bytes.HasPrefix(bytes.TrimSpace(start), []byte("<")) && bytes.Contains(start, []byte("<MPD")) {
+		return p.rewrite(asked, resp, in)
 	}
 	return in, nil
 }
 
+// rewrite returns a playlist whose addresses with TLS lead to the proxy.
+func (p *proxy) rewrite(asked *url.URL, resp *http.Response, list io.Reader) (io.Reader, error) {
+	text, err := io.ReadAll(io.LimitReader(list, maxPlaylist+1))
+	if err != nil {
+		return nil, source.Errorf("read the playlist: %w", err)
+	}
+	if len(text) > maxPlaylist {
+		return nil, source.Errorf("the playlist has more than %d bytes", maxPlaylist)
+	}
+	text = authority.ReplaceAllFunc(text, func(match []byte) []byte {
+		part := authority.FindSubmatch(match)
+		if len(part[2]) == 0 && asked.Scheme != "https" {
+			return match
+		}
+		return append(part[1], p.location(asked, "https://"+string(part[3]))...)
+	})
+	resp.StatusCode = http.StatusOK
+	resp.Header.Del("Accept-Ranges")
+	resp.Header.Del("Content-Range")
+	resp.Header.Set("Content-Length", strconv.Itoa(len(text)))
+	return bytes.NewReader(text), nil
+}
+
+// authority is the begin of an address with a server in a playlist or a DASH manifest, maybe without its scheme.
+var authority = regexp.MustCompile(`(?m)(^|["'>\s])(https:)?//([^/?#"'<>\s]+)`)
+
 const (
+	maxPlaylist = 16 << 20 // bytes
 	// playlist is the begin of an HLS playlist (RFC 8216 section 4.3.1.1).
 	playlist = "#EXTM3U"
 	// mark is the byte order mark of UTF-8.
@@ -239,6 +266,10 @@ func (p *proxy) seek(resp *http.Response, body io.Reader) (io.Reader, error) {
 // the stream's address, which may be a key.
 func (p *proxy) resolve(asked url.URL) url.URL {
 	if asked.Hostname() != pseudoHost {
+		if port, err := strconv.Atoi(asked.Port()); err == nil && port > tlsPorts {
+			host := net.JoinHostPort(asked.Hostname(), strconv.Itoa(port-tlsPorts))
+			asked.Scheme, asked.Host = "https", strings.TrimSuffix(host, ":443")
+		}
 		return asked
 	}
 	asked.Scheme, asked.Host, asked.User = p.target.Scheme, p.target.Host, p.target.User
@@ -249,7 +280,7 @@ func (p *proxy) resolve(asked url.URL) url.URL {
 	return asked
 }
 
-// location keeps redirects within the stream's own server on the pseudo host.
+// location returns a redirect for ffmpeg: to the pseudo host within the stream's own server, and without TLS to others.
 func (p *proxy) location(from *url.URL, where string) string {
 	u, err := from.Parse(where)
 	if err != nil {
@@ -260,48 +291,12 @@ func (p *proxy) location(from *url.URL, where string) string {
 		if u.EscapedPath() == p.target.EscapedPath() && u.RawQuery == p.target.RawQuery {
 			u.RawQuery = "" // resolve restores it
 		}
+	} else if u.Scheme == "https" {
+		port, _ := strconv.Atoi(cmp.Or(u.Port(), "443"))
+		u.Scheme, u.Host = "http", net.JoinHostPort(u.Hostname(), strconv.Itoa(port+tlsPorts))
 	}
 	u.User = nil
 	return u.String()
-}
-
-// tunnel serves HTTPS to servers other than the stream's own.
-func (p *proxy) tunnel(w http.ResponseWriter, r *http.Request) {
-	far, err := p.allow.Dialer().DialContext(r.Context(), "tcp", r.Host)
-	if err != nil {
-		p.note(err)
-		w.WriteHeader(http.StatusBadGateway)
-		return
-	}
-	defer far.Close()
-	near, buffered, err := http.NewResponseController(w).Hijack()
-	if err != nil {
-		w.WriteHeader(http.StatusInternalServerError)
-		return
-	}
-	defer near.Close()
-	stop := context.AfterFunc(p.ctx, func() { //nolint:contextcheck // a hijacked connection has no request any more
-		_ = near.Close()
-		_ = far.Close()
-	})
-	defer stop()
-	if _, err := io.WriteString(near, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
-		return
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		copyThenClose(far, near, buffered.Reader)
-	}()
-	copyThenClose(near, far, far)
-	<-done
-}
-
-// copyThenClose copies until either side closes the connection.
-func copyThenClose(to, from net.Conn, r io.Reader) {
-	_, _ = io.Copy(to, r)
-	_ = to.Close()
-	_ = from.Close()
 }
 
 // flusher flushes each write, for live streams.
