@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 
+	"touchline/internal/redact"
 	"touchline/media/codec"
 	"touchline/media/source"
 )
@@ -14,7 +15,7 @@ const whipKind source.Kind = "whip"
 
 func describe(f *Feed, s source.Status, kind source.Kind) source.Info {
 	out := source.Info{
-		Kind: string(kind), Identity: f.opts.Identity, State: s.State.String(), Since: s.Since, Reason: s.Reason,
+		Kind: string(kind), Identity: f.opts.Identity, State: s.State.String(), Since: s.Since, Reason: redact.Addresses(s.Reason),
 		Width: s.Width, Height: s.Height, FPS: math.Round(10*s.FPS) / 10,
 		BitRate: s.BitRate / 1000 * 1000, KeyFrameInterval: s.KeyEvery.Seconds(),
 		Sound: s.Sound, Transcoded: f.Reason(),

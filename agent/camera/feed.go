@@ -20,6 +20,7 @@ import (
 
 	"touchline/agent/room/conn"
 	"touchline/agent/room/publish"
+	"touchline/internal/redact"
 	"touchline/internal/rescue"
 	"touchline/internal/ticks"
 	"touchline/internal/wake"
@@ -155,7 +156,7 @@ func (f *Feed) Pull(ctx context.Context, p source.Puller, hide func(string) stri
 // Note publishes the source's state.
 func (f *Feed) Note(s source.Status) {
 	f.fit.SetSlow(s.Slow)
-	f.pub.SetState(publish.CameraState{State: s.State.String(), Reason: s.Reason, Since: s.Since})
+	f.pub.SetState(publish.CameraState{State: s.State.String(), Reason: redact.Addresses(s.Reason), Since: s.Since})
 	if f.opts.OnStatus != nil {
 		f.opts.OnStatus(s)
 	}

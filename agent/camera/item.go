@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"touchline/internal/redact"
 	"touchline/internal/rescue"
 	"touchline/internal/wake"
 	"touchline/media/source"
@@ -161,7 +162,7 @@ func (it *item) source() source.Info {
 		out.Since = it.began
 	}
 	if it.trouble != "" {
-		out.State, out.Reason = source.Failed.String(), it.trouble
+		out.State, out.Reason = source.Failed.String(), redact.Addresses(it.trouble)
 	}
 	return out
 }
