@@ -60,6 +60,13 @@ func TestMain(m *testing.M) {
 		ended(err)
 		fmt.Println(cmd.Process.Pid)
 		select {}
+	case "parent of a script":
+		script := os.Getenv("SCRIPT")
+		cmd := exec.CommandContext(context.Background(), script)
+		cmd.Stdout = os.Stdout
+		_, err := Start(cmd, Limits{Read: []string{script}})
+		ended(err)
+		select {}
 	case "priority":
 		priority, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
 		ended(err)
@@ -266,39 +273,56 @@ func TestProcessesOfScripts(t *testing.T) {
 	require.NoError(t, err, log)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(out)))
 	require.NoError(t, err)
-	require.Eventually(t, func() bool {
-		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		return err != nil || strings.Contains(string(state), ") Z ")
-	}, 20*time.Second, 10*time.Millisecond)
+	hasEnded(t, pid)
 
 	text, err := try(t, Limits{}, "TRY=fork")
 	require.NoError(t, err, text)
 	require.Equal(t, "fork: operation not permitted\nmemory: operation not permitted\n", text)
 }
 
-// TestEndsWithItsParent: the kernel kills a program whose parent was killed.
+// TestEndsWithItsParent: the kernel kills a program whose parent was killed, and what a script started ends too.
 func TestEndsWithItsParent(t *testing.T) {
-	parent := exec.CommandContext(t.Context(), self(t))
-	parent.Env = []string{"TRY=parent"}
-	r, w, err := os.Pipe() // the program reads it until its end
-	require.NoError(t, err)
-	defer w.Close()
-	parent.Stdin = r
-	out, err := parent.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, parent.Start())
-	require.NoError(t, r.Close())
-	var pid int
-	_, err = fmt.Fscan(out, &pid)
-	require.NoError(t, err)
-	require.NoError(t, unix.Kill(pid, 0))
-	require.NoError(t, parent.Process.Kill())
-	require.Error(t, parent.Wait())
-	defer unix.Kill(pid, unix.SIGKILL) //nolint:errcheck // it has ended
+	script := filepath.Join(t.TempDir(), "script")
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nsleep 600 >/dev/null 2>&1 &\necho $!\nwait\n"), 0o755))
+	for _, env := range [][]string{{"TRY=parent"}, {"TRY=parent of a script", "SCRIPT=" + script}} {
+		parent := exec.CommandContext(t.Context(), self(t))
+		parent.Env = env
+		r, w, err := os.Pipe() // the program reads it until its end
+		require.NoError(t, err)
+		defer w.Close()
+		parent.Stdin = r
+		out, err := parent.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, parent.Start())
+		require.NoError(t, r.Close())
+		var pid int
+		_, err = fmt.Fscan(out, &pid)
+		require.NoError(t, err)
+		require.NoError(t, unix.Kill(pid, 0))
+		require.NoError(t, parent.Process.Kill())
+		require.Error(t, parent.Wait())
+		defer unix.Kill(pid, unix.SIGKILL) //nolint:errcheck // it has ended
+		hasEnded(t, pid)
+	}
+}
+
+// hasEnded waits for the end of a process.
+func hasEnded(t *testing.T, pid int) {
+	t.Helper()
 	require.Eventually(t, func() bool {
 		state, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 		return err != nil || strings.Contains(string(state), ") Z ")
 	}, 20*time.Second, 10*time.Millisecond)
+}
+
+// TestEndOfAScript: a script's exit code and signal are those of its command.
+func TestEndOfAScript(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "script")
+	for line, want := range map[string]string{"exit 7": "exit status 7", "kill -KILL $$": "signal: killed", "kill -SEGV $$": "signal: segmentation fault"} {
+		require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\n"+line+"\n"), 0o755))
+		_, log, err := Run(exec.CommandContext(t.Context(), script), Limits{Read: []string{script}}, 100)
+		require.EqualError(t, err, want, log)
+	}
 }
 
 // TestOnePort: a program connects to its port, and no other.

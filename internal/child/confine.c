@@ -20,6 +20,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
 
@@ -321,6 +322,28 @@ static void close_from(int first) {
 	for (int fd = first; fd < (int)files.rlim_cur && fd < 1 << 16; fd++) close(fd);
 }
 
+static void end_group(int sig) {
+	(void)sig;
+	kill(0, SIGKILL);
+}
+
+// supervise returns in a new process, for a script. This process ends as that one does, and kills its group, with all that the script
+// started, when its own parent ends.
+static void supervise(void) {
+	int status = 0;
+	signal(SIGTERM, end_group); // exec restores the default
+	if (prctl(PR_SET_PDEATHSIG, SIGTERM)) fail("wait for", "the parent's end");
+	pid_t script = fork();
+	if (script < 0) fail("start", "a process");
+	if (!script) return;
+	while (waitpid(script, &status, 0) < 0 && errno == EINTR);
+	if (WIFSIGNALED(status)) {
+		signal(WTERMSIG(status), SIG_DFL);
+		raise(WTERMSIG(status));
+	}
+	_exit(WEXITSTATUS(status));
+}
+
 // launch runs in a process that child.start started: it gives up what a plan names and becomes another program. Its arguments are the plan,
 // the program's path and its arguments.
 __attribute__((constructor)) static void launch(int argc, char **argv) {
@@ -351,6 +374,7 @@ __attribute__((constructor)) static void launch(int argc, char **argv) {
 	for (int i = 0; i < n; i++) limit(limits[i]);
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)) fail("give up", "privileges");
 	if (rules >= 0 && (syscall(SYS_LANDLOCK_RESTRICT, rules, 0) || close(rules))) fail("give up", "files");
+	if (forks) supervise();
 	if (seccomp) filter_program(tcp, forks); // a container may refuse it; `touchline check` says so
 	execv(argv[2], argv + 3);
 	fail("start", argv[2]);
