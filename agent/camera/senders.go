@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/livekit/protocol/livekit"
+	lksdk "github.com/livekit/server-sdk-go/v2"
 
 	"touchline/agent/room/conn"
 	"touchline/agent/room/control"
@@ -75,12 +76,24 @@ func (s *Senders) Run(ctx context.Context) error {
 			s.wg.Wait()
 			return nil
 		case now := <-tick.C:
-			s.mu.Lock()
-			for _, x := range s.active {
-				_, _ = x.tracker.Late(stallAfter, 0, now) // it changes the state
-			}
-			s.mu.Unlock()
+			s.check(now)
 		}
+	}
+}
+
+// check finds senders that have stalled and, in their rooms, links that were revoked.
+func (s *Senders) check(now time.Time) {
+	rooms := map[string]*lksdk.Room{}
+	s.mu.Lock()
+	for _, x := range s.active {
+		_, _ = x.tracker.Late(stallAfter, 0, now) // it changes the state
+		if room := x.feed.pub.CurrentRoom(); room != nil {
+			rooms[x.room] = room
+		}
+	}
+	s.mu.Unlock()
+	for name, room := range rooms {
+		control.LearnRevoked(s.opts.Keys.Links, name, room, now)
 	}
 }
 

@@ -4,13 +4,9 @@ import (
 	"context"
 	"time"
 
-	lksdk "github.com/livekit/server-sdk-go/v2"
-
 	"touchline/agent/room/conn"
+	"touchline/agent/room/control"
 )
-
-// attributeRevoked is the attribute of a bot with the revoked links of the room.
-const attributeRevoked = "touchline.revoked"
 
 const (
 	// expiryEvery is the interval of the search for participants whose rights have ended, and of the exchange of revoked links with the
@@ -39,14 +35,10 @@ func (s *Supervisor) endRights(ctx context.Context) {
 		if room == nil {
 			continue
 		}
-		people, links, now := room.GetRemoteParticipants(), s.opts.Keys.Links, time.Now()
-		for _, p := range people {
-			if p.Kind() == lksdk.ParticipantAgent {
-				links.Learn(s.RoomName(), p.Attributes()[attributeRevoked], now)
-			}
-		}
+		links, now := s.opts.Keys.Links, time.Now()
+		control.LearnRevoked(links, s.RoomName(), room, now)
 		s.state.revoke(links.Shared(s.RoomName(), now))
-		for _, p := range people {
+		for _, p := range room.GetRemoteParticipants() {
 			if why := s.opts.Control.Ended(p, now); why != nil && !s.remove(ctx, p.Identity(), why) {
 				break
 			}

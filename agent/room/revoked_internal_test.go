@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/room/control"
 )
 
 // TestRevokedLinksAreShown: the attribute of revoked links changes at once, together with the word, and is there after a join.
@@ -17,18 +18,18 @@ func TestRevokedLinksAreShown(t *testing.T) {
 		b := newStateAttribute(now)
 		b.set(agent.Status{State: state}, now)
 		now = now.Add(time.Second)
-		require.NotContains(t, b.due(now, "").attributes, attributeRevoked)
+		require.NotContains(t, b.due(now, "").attributes, control.AttributeRevoked)
 		require.Empty(t, b.due(now, "").attributes)
 		b.revoke("a:1")
 		changed := b.due(now, "").attributes
-		require.Equal(t, "a:1", changed[attributeRevoked], state)
+		require.Equal(t, "a:1", changed[control.AttributeRevoked], state)
 		require.NotEmpty(t, changed[attrAgentState])
 		require.Equal(t, map[string]string{attrAgentState: b.wordLocked(now)}, b.due(now, "").attributes)
 		require.Empty(t, b.due(now, "").attributes)
-		require.Equal(t, "a:1", b.attributes(now)[attributeRevoked])
+		require.Equal(t, "a:1", b.attributes(now)[control.AttributeRevoked])
 		b.forget()
-		require.Equal(t, "a:1", b.due(now, "").attributes[attributeRevoked])
+		require.Equal(t, "a:1", b.due(now, "").attributes[control.AttributeRevoked])
 		b.revoke("")
-		require.Contains(t, b.due(now, "").attributes, attributeRevoked, "removed")
+		require.Contains(t, b.due(now, "").attributes, control.AttributeRevoked, "removed")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"touchline/agent"
+	"touchline/agent/room/control"
 )
 
 const (
@@ -96,7 +97,7 @@ func (b *stateAttribute) attributes(now time.Time) map[string]string {
 		out[AttributeHearing] = b.status.Hearing
 	}
 	if b.revoked != "" {
-		out[attributeRevoked] = b.revoked
+		out[control.AttributeRevoked] = b.revoked
 	}
 	return out
 }
@@ -135,7 +136,7 @@ func (b *stateAttribute) due(now time.Time, refused string) update {
 			n.attributes[AttributeHearing] = hearing // "" removes it
 		}
 		if b.revoked != b.shared || b.word == "" && b.revoked != "" {
-			n.attributes[attributeRevoked] = b.revoked
+			n.attributes[control.AttributeRevoked] = b.revoked
 		}
 		b.word, b.wordAt, b.hearing, b.shared = word, now, hearing, b.revoked
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/alecthomas/kong"
 	"golang.org/x/sync/errgroup"
 
+	"touchline/agent/access"
 	"touchline/agent/camera"
 	"touchline/agent/console"
 	"touchline/media/signaling"
@@ -140,6 +141,7 @@ func (c *cameraCmd) serve(ctx context.Context, a *app, o camera.Options) error {
 		return err
 	}
 	o.OnStatus = nil // there may be several senders; their states are in the log
+	o.Keys.Links = access.NewLinks(nil, nil, time.Now())
 	senders := camera.NewSenders(o)
 	server, err := whip.New(whip.Options{
 		Keys: keys, Authorize: camera.Authorize(o.Keys), Open: senders.Open, Many: c.WhipMany,

@@ -426,6 +426,18 @@ func RightOf(keys conn.Keys, attributes map[string]string, now time.Time) (signa
 	}, nil
 }
 
+// AttributeRevoked is the attribute of a bot with the revoked links of the room.
+const AttributeRevoked = "touchline.revoked"
+
+// LearnRevoked takes the revoked links of a room from the attributes of its bots.
+func LearnRevoked(links *access.Links, name string, room *lksdk.Room, now time.Time) {
+	for _, p := range room.GetRemoteParticipants() {
+		if p.Kind() == lksdk.ParticipantAgent {
+			links.Learn(name, p.Attributes()[AttributeRevoked], now)
+		}
+	}
+}
+
 // LinkOf returns the end and the links in the attributes of a participant. It returns access.ErrExpired or access.ErrRevoked if its
 // rights have ended. An end that cannot be read is over.
 func LinkOf(keys conn.Keys, attributes map[string]string, now time.Time) (link access.Grant, err error) {
