@@ -5,8 +5,6 @@ package room_test
 import (
 	"context"
 	"encoding/binary"
-	"net"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -48,13 +46,7 @@ func startServerWith(t *testing.T, opts sfu.Options) *server {
 	opts.Log = testLog(t)
 	s := &server{t: t, opts: opts}
 	s.start()
-	_, httpPort, err := net.SplitHostPort(s.HTTPAddr())
-	require.NoError(t, err)
-	_, udpPort, err := net.SplitHostPort(s.UDPAddr())
-	require.NoError(t, err)
-	s.opts.HTTPPort, _ = strconv.Atoi(httpPort)
-	s.opts.UDPPort, _ = strconv.Atoi(udpPort)
-	s.opts.APIKey, s.opts.APISecret = s.APIKey(), s.APISecret()
+	s.opts = s.Options()
 	t.Cleanup(func() { s.stop() })
 	return s
 }

@@ -8,14 +8,11 @@ import (
 	"os"
 	"os/signal"
 	"strconv"
-	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/rs/zerolog"
 
-	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
 	"touchline/agent/worker"
 )
@@ -24,36 +21,12 @@ import (
 // own, to be killed: URL, key and secret follow as arguments.
 const workerProcess = "TOUCHLINE_TEST_WORKER"
 
-// serverProcess makes it a LiveKit server: key, secret and the two ports follow.
-const serverProcess = "TOUCHLINE_TEST_SERVER"
-
 // TestMain runs the tests, or is the process that one of them has started.
 func TestMain(m *testing.M) {
 	if slots := os.Getenv(workerProcess); slots != "" {
 		os.Exit(beWorker(slots))
 	}
-	if os.Getenv(serverProcess) != "" {
-		os.Exit(beServer())
-	}
 	os.Exit(sfutest.Main(m))
-}
-
-// beServer is a LiveKit server until it is killed. A server in the test's own
-// process cannot be started again while workers are connected: its orderly stop
-// may hang then (livekit#4710).
-func beServer() int {
-	var o sfu.Options
-	if _, err := fmt.Sscan(strings.Join(os.Args[1:], " "), &o.APIKey, &o.APISecret, &o.HTTPPort, &o.UDPPort); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 2
-	}
-	o.DepartureTimeout = time.Minute
-	s, err := sfu.New(o)
-	if err == nil {
-		err = s.Run(context.Background())
-	}
-	fmt.Fprintln(os.Stderr, err)
-	return 1
 }
 
 // beWorker serves rooms until it is killed or interrupted.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +22,7 @@ import (
 	"touchline/agent/room/conn"
 	"touchline/agent/sfu"
 	"touchline/agent/sfu/sfutest"
+	"touchline/agent/sfu/sfutest/apart"
 	"touchline/agent/worker"
 )
 
@@ -74,28 +74,28 @@ func prepareServer(t *testing.T) *liveServer {
 	h.url = h.server.URL()
 	h.rooms = lksdk.NewRoomServiceClient(h.url, h.opts.APIKey, h.opts.APISecret)
 	h.dispatch = lksdk.NewAgentDispatchServiceClient(h.url, h.opts.APIKey, h.opts.APISecret)
+	h.stop = func() {}
 	t.Cleanup(func() { h.stop() })
 	return h
 }
 
-// process runs the server in a process of its own, which stop kills.
+// process runs the server in a process of its own, which stop kills: a server in the test's own process cannot be started again while
+// workers are connected, as its orderly stop may hang then (livekit#4710).
 func (h *liveServer) process() *os.Process {
 	h.t.Helper()
-	_, http, _ := strings.Cut(h.server.HTTPAddr(), ":")
-	_, udp, _ := strings.Cut(h.server.UDPAddr(), ":")
-	cmd := exec.Command(os.Args[0], h.opts.APIKey, h.opts.APISecret, http, udp)
-	cmd.Env = append(os.Environ(), serverProcess+"=1")
-	cmd.Stderr = os.Stderr
-	require.NoError(h.t, cmd.Start())
-	h.stop = sync.OnceFunc(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	require.Eventually(h.t, func() bool {
-		_, err := h.rooms.ListRooms(h.t.Context(), &livekit.ListRoomsRequest{})
-		return err == nil
-	}, soon, 20*time.Millisecond)
-	return cmd.Process
+	up, ended := make(chan *os.Process, 1), make(chan error, 1)
+	go func() { ended <- apart.Run(context.Background(), h.server, func(p *os.Process) { up <- p }) }()
+	select {
+	case p := <-up:
+		h.stop = sync.OnceFunc(func() {
+			_ = p.Kill()
+			<-ended
+		})
+		return p
+	case err := <-ended:
+		require.FailNow(h.t, "the server's process ended at once", err)
+	}
+	return nil
 }
 
 func (h *liveServer) open() {

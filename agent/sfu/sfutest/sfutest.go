@@ -1,8 +1,7 @@
 // Package sfutest helps tests with a LiveKit server in their own process: it
-// starts and ends the server, waits at the end of the tests for goroutines that
-// server and client library close in the background, and lists the process's
-// sockets. Under the race detector the server has a process of its own, because
-// it has races, which would fail the tests.
+// starts and ends the server (apart, under the race detector), waits at the end
+// of the tests for goroutines that server and client library close in the
+// background, and lists the process's sockets.
 //
 // It is for tests only.
 package sfutest
@@ -11,15 +10,11 @@ import (
 	"bufio"
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -30,6 +25,7 @@ import (
 	"go.uber.org/goleak"
 
 	"touchline/agent/sfu"
+	"touchline/agent/sfu/sfutest/apart"
 )
 
 // startWait bounds the start of a server, on a busy machine.
@@ -53,10 +49,8 @@ func Start(t *testing.T, opts sfu.Options) (s *sfu.Server, stop func() error) {
 // only logs it, as an orderly end may take too long.
 func Serve(t *testing.T, s *sfu.Server) (stop func() error) {
 	t.Helper()
-	if !racing {
-		return ServeHere(t, s)
-	}
-	return serve(t, func(ctx context.Context) error { return apart(ctx, s) }, func(ctx context.Context) error { return answers(ctx, s) })
+	run, ready := apart.Of(s)
+	return serve(t, run, ready)
 }
 
 // ServeHere is Serve, always in this process.
@@ -85,77 +79,6 @@ func serve(t *testing.T, run, ready func(context.Context) error) (stop func() er
 		t.Fatal(err, stop())
 	}
 	return stop
-}
-
-// serverOptions is set to a server's options, as JSON, in the process that is this server.
-const serverOptions = "SFUTEST_OPTIONS"
-
-func init() { //nolint:gochecknoinits // each test program that imports this package can be a server
-	text := os.Getenv(serverOptions) //nolint:forbidigo // no setting
-	if text == "" {
-		return
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // up to the end of the test, or of its process
-		cancel()
-	}()
-	var opts sfu.Options
-	err := json.Unmarshal([]byte(text), &opts)
-	if err == nil {
-		var s *sfu.Server
-		if s, err = sfu.New(opts); err == nil {
-			err = s.Run(ctx)
-		}
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "LiveKit server:", err)
-		os.Exit(1)
-	}
-	os.Exit(0)
-}
-
-// apart runs a server in a process of its own until ctx ends.
-func apart(ctx context.Context, s *sfu.Server) error {
-	opts, err := json.Marshal(s.Options())
-	if err != nil {
-		return err
-	}
-	cmd := exec.Command(os.Args[0]) //nolint:noctx // it ends in order, with its input
-	cmd.Env = append(os.Environ(), serverOptions+"="+string(opts), "GORACE=report_bugs=0")
-	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err == nil {
-		err = cmd.Start()
-	}
-	if err != nil {
-		return fmt.Errorf("start the LiveKit server's process: %w", err)
-	}
-	stop := context.AfterFunc(ctx, func() { _ = in.Close() })
-	defer stop()
-	return cmd.Wait()
-}
-
-// answers waits until a server answers its health check.
-func answers(ctx context.Context, s *sfu.Server) error {
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	for {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.HTTPAddr()+"/", http.NoBody)
-		if err != nil {
-			return err
-		}
-		if res, err := client.Do(req); err == nil {
-			_ = res.Body.Close()
-			if res.StatusCode == http.StatusOK {
-				return nil
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(20 * time.Millisecond):
-		}
-	}
 }
 
 // leftovers are goroutines that the LiveKit server leaves behind when it is stopped, and the client library's wait of 5 s to

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +20,7 @@ import (
 	"touchline/agent/room/conn"
 	"touchline/agent/settings"
 	"touchline/agent/sfu"
+	"touchline/agent/sfu/sfutest/apart"
 	"touchline/configs"
 	"touchline/inference"
 	"touchline/inference/engine"
@@ -115,7 +114,7 @@ func New(ctx context.Context, opts Options) (*Stage, error) {
 func (s *Stage) start(ctx context.Context) error {
 	s.Keys = s.opts.Keys
 	if s.opts.At == "" {
-		if err := s.StartServer(ctx, sfu.Options{Log: s.Log}); err != nil {
+		if err := s.startServer(ctx, sfu.Options{Log: s.Log}); err != nil {
 			return err
 		}
 		s.Keys = conn.Keys{APIKey: s.Server.APIKey(), APISecret: s.Server.APISecret()}
@@ -210,21 +209,21 @@ func (s *Stage) fail(err error) {
 	}
 }
 
-// StartServer starts the server, again after StopServer with the same ports and keys.
-func (s *Stage) StartServer(ctx context.Context, o sfu.Options) error {
+func (s *Stage) startServer(ctx context.Context, o sfu.Options) error {
 	server, err := sfu.New(o)
 	if err != nil {
 		return fmt.Errorf("prepare the server: %w", err)
 	}
 	s.Server = server
+	run, ready := apart.Of(server)
 	sctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	done := make(chan struct{})
 	s.stopSFU, s.sfuDone = cancel, done
 	go func() {
 		defer close(done)
-		s.fail(server.Run(sctx))
+		s.fail(run(sctx))
 	}()
-	if err := server.Ready(ctx); err != nil {
+	if err := ready(ctx); err != nil {
 		return fmt.Errorf("start the server: %w", err)
 	}
 	return nil
@@ -238,14 +237,7 @@ func (s *Stage) StopServer() {
 
 // RestartServer starts the server again after StopServer, with the same ports and keys.
 func (s *Stage) RestartServer(ctx context.Context) error {
-	port := func(addr string) int {
-		n, _ := strconv.Atoi(addr[strings.LastIndexByte(addr, ':')+1:]) // the server's own address
-		return n
-	}
-	return s.StartServer(ctx, sfu.Options{
-		HTTPPort: port(s.Server.HTTPAddr()), UDPPort: port(s.Server.UDPAddr()),
-		APIKey: s.Keys.APIKey, APISecret: s.Keys.APISecret, Log: s.Log,
-	})
+	return s.startServer(ctx, s.Server.Options())
 }
 
 // AddCamera publishes a generated match under an identity until stop is called.

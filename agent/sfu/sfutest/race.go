@@ -1,5 +1,0 @@
-//go:build race
-
-package sfutest
-
-const racing = true
