@@ -6,7 +6,7 @@
 #    at a lower priority than the others.
 # 2. live: the packages with integration tests. They run in real time and wait most of it, so several packages run at
 #    once: fewer where cores are few, slow or busy.
-# With "race", the live part alone runs, under the race detector.
+# With "race", the live part alone runs, under the race detector, one package at a time.
 #
 # The whole set of a package that fails runs once more when all else is done; what passes then is printed as "passed at the
 # second try" and appended to bin/retried.tsv: time, commit, part, package, failed tests, result of the second try. A data
@@ -51,11 +51,16 @@ if [ -z "$live" ]; then
 	echo "test: no package has integration tests" >&2
 	exit 1
 fi
-packages=$(at_once)
-[ -z "$race" ] || packages=2
+packages=$(at_once) parallel=4
+if [ -n "$race" ]; then
+	# The programs need several times the CPU: one package at a time, with a test for each core, built before.
+	packages=1 parallel=$(nproc)
+	[ "$parallel" -le 4 ] || parallel=4
+	go build -race -tags="$tags,integration" ./...
+fi
 
 fast_tests() { nice -n 10 go test -vet=off -race -tags="$tags" -timeout 40m "$@"; }
-live_tests() { go test -vet=off $race -tags="$tags,integration" -timeout "$([ -z "$race" ] && echo 40m || echo 90m)" -p "$packages" -parallel 4 "$@"; }
+live_tests() { go test -vet=off $race -tags="$tags,integration" -timeout "$([ -z "$race" ] && echo 40m || echo 90m)" -p "$packages" -parallel "$parallel" "$@"; }
 
 # failed prints a line for each failed package of a log: its name, and the names of the failed tests.
 failed() {
