@@ -134,6 +134,12 @@ func shoot(t *testing.T, b *browser.Browser, name string) {
 	}
 }
 
+// problems returns the console's errors, without one of the client's own: if its old socket closes while it resumes on a busy machine, it
+// takes the server's answer for an error, and joins again.
+func problems(b *browser.Browser) []string {
+	return slices.DeleteFunc(b.Problems(), func(p string) bool { return strings.Contains(p, "ConnectionError: Unexpected first message") })
+}
+
 func until(t *testing.T, b *browser.Browser, what, js string) {
 	t.Helper()
 	require.NoError(t, b.Until(patience, js), what)
@@ -197,7 +203,7 @@ func TestStockFrontEnd(t *testing.T) {
 		require.NotContains(t, list[first:], "connecting", "the %s hook lost the state", hook)
 	}
 	require.Empty(t, text(t, b, "agent-failures"))
-	require.Empty(t, b.Problems())
+	require.Empty(t, problems(b))
 }
 
 func TestCameraComesLate(t *testing.T) {
@@ -227,7 +233,7 @@ func TestCameraComesLate(t *testing.T) {
 	until(t, b, "it works then", `document.getElementById('agent-connected').textContent === 'true' && spy.agent.includes('speaking')`)
 	until(t, b, "VideoTrack plays", `document.getElementById('picture').getVideoPlaybackQuality().totalVideoFrames > 20`)
 	require.Empty(t, text(t, b, "agent-failures"))
-	require.Empty(t, b.Problems())
+	require.Empty(t, problems(b))
 }
 
 // TestTracksComeAndGo: captions reach a page with LiveKit's client while the agent loses the right to publish and gets it back, its voice is
@@ -272,7 +278,7 @@ func TestTracksComeAndGo(t *testing.T) {
 			return n > spy.from + 1 })()`)
 	}
 	until(t, b, "VideoTrack plays", `document.getElementById('picture').getVideoPlaybackQuality().totalVideoFrames > 20`)
-	require.Empty(t, b.Problems())
+	require.Empty(t, problems(b))
 }
 
 // A page that subscribes to the agent only plays each sound once; with all subscriptions it also plays the
@@ -288,7 +294,7 @@ func TestPlaysTheAgentAlone(t *testing.T) {
 	}
 	until(t, all, "the camera's microphone, the voice, the sound", playing+" === 3")
 	until(t, agent, "the voice, the sound", playing+" === 2")
-	require.Empty(t, agent.Problems())
+	require.Empty(t, problems(agent))
 }
 
 // TestUsersWords: what a user says shows as that user's words, with the user and with the others; whether people are heard
@@ -332,7 +338,7 @@ func TestUsersWords(t *testing.T) {
 			}
 		}
 		require.Empty(t, text(t, b, "agent-failures"))
-		require.Empty(t, b.Problems())
+		require.Empty(t, problems(b))
 	}
 	shoot(t, user, "stock-front-end-words")
 }
