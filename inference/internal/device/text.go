@@ -1,6 +1,7 @@
 package device
 
 import (
+	"touchline/inference/internal/cuda"
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/ort"
 	"touchline/models"
@@ -41,6 +42,9 @@ type Text struct {
 	fed, prompt         *Rows
 	logits, values, ids *Rows
 	host                *ort.Memory // logits of one slot
+
+	own              *cuda.Decoder // nil without own kernels
+	slots, lengthsOf []int32       // of their last step
 }
 
 // NewText allocates the decoder's memory. The caller closes the table after it.

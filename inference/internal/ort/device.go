@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"unsafe"
 )
 
 // DeviceKind is the kind of processor that runs graphs.
@@ -189,6 +191,12 @@ func (d *Device) Index() int { return d.index }
 
 // Name returns the driver's name of the GPU, or CPU.
 func (d *Device) Name() string { return d.name }
+
+// Stream returns the device's CUDA stream, for kernels of the caller; 0 on the CPU.
+func (d *Device) Stream() uintptr { return uintptr(d.stream) }
+
+// Library returns the handle of a CUDA library, from ONNX Runtime's folder or the system.
+func (d *Device) Library(name string) (unsafe.Pointer, error) { return openCUDA(filepath.Dir(d.runtime.lib.path), name) }
 
 // Synchronize waits for all work queued on the stream and returns its errors.
 func (d *Device) Synchronize() error {

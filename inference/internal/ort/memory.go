@@ -95,6 +95,9 @@ type Pointer struct {
 	offset int64
 }
 
+// Address returns the place's address, which is valid as long as the memory is open.
+func (p Pointer) Address() uintptr { return uintptr(p.memory.address) + uintptr(p.offset) }
+
 // hold checks that the memory has n bytes from p on and keeps it until release.
 func (p Pointer) hold(op string, n int64) (C.uintptr_t, error) {
 	if p.memory == nil {

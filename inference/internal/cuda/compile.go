@@ -1,0 +1,125 @@
+package cuda
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unsafe"
+
+	"touchline/inference/internal/ort"
+)
+
+// Compiler is NVRTC.
+type Compiler struct {
+	lib     *library
+	version string
+	cache   string // folder; empty for none
+}
+
+// NewCompiler opens NVRTC from ONNX Runtime's folder or the system. Results are kept in a folder, unless it is empty.
+func NewCompiler(dev *ort.Device, cache string) (*Compiler, error) {
+	lib, err := open(dev, "libnvrtc.so.13")
+	if err != nil {
+		return nil, err
+	}
+	c := &Compiler{lib: lib, cache: cache}
+	var p pinned
+	defer p.Unpin()
+	major, minor := new(int32), new(int32)
+	if err := c.do("nvrtcVersion", at(&p, major), at(&p, minor)); err != nil {
+		return nil, err
+	}
+	c.version = fmt.Sprintf("%d.%d", *major, *minor)
+	return c, nil
+}
+
+func (c *Compiler) do(function string, args ...uintptr) error {
+	code, err := c.lib.call(function, args...)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("%s: error %d", function, code)
+	}
+	return err
+}
+
+// Compile compiles a source for a compute capability with macros, and returns a cubin.
+func (c *Compiler) Compile(source string, arch int, macros map[string]string) ([]byte, error) {
+	options := []string{fmt.Sprintf("-arch=sm_%d", arch), "-std=c++17", "-default-device", "-use_fast_math"}
+	for _, name := range slices.Sorted(maps.Keys(macros)) {
+		options = append(options, "-D"+name+"="+macros[name])
+	}
+	sum := sha256.Sum256([]byte(strings.Join(append(options, c.version, source), "\x00")))
+	file := filepath.Join(c.cache, hex.EncodeToString(sum[:])+".cubin")
+	if c.cache != "" {
+		if cubin, err := os.ReadFile(file); err == nil && bytes.HasPrefix(cubin, []byte("\x7fELF")) {
+			return cubin, nil
+		}
+	}
+	cubin, err := c.compile(source, options)
+	if err != nil {
+		return nil, fmt.Errorf("compile the kernels: %w", err)
+	}
+	if c.cache != "" {
+		_ = keep(file, cubin) // the next start compiles again
+	}
+	return cubin, nil
+}
+
+// keep writes a file whole or not at all.
+func keep(file string, content []byte) error {
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(filepath.Dir(file), ".kernels-")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), file)
+	}
+	if err != nil {
+		_ = os.Remove(f.Name())
+	}
+	return err
+}
+
+func (c *Compiler) compile(source string, options []string) ([]byte, error) {
+	var p pinned
+	defer p.Unpin()
+	text := append([]byte(source), 0)
+	list := make([]unsafe.Pointer, len(options))
+	for i, o := range options {
+		option := append([]byte(o), 0)
+		p.Pin(&option[0])
+		list[i] = unsafe.Pointer(&option[0])
+	}
+	program := new(uintptr)
+	if err := c.do("nvrtcCreateProgram", at(&p, program), at(&p, &text[0]), 0, 0, 0, 0); err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.do("nvrtcDestroyProgram", at(&p, program)) }()
+	if err := c.do("nvrtcCompileProgram", *program, uintptr(len(list)), at(&p, &list[0])); err != nil {
+		log, _ := c.result(*program, "nvrtcGetProgramLog")
+		return nil, fmt.Errorf("%w: %s", err, bytes.TrimRight(log, "\x00\n"))
+	}
+	return c.result(*program, "nvrtcGetCUBIN")
+}
+
+// result reads the result of a function that comes with another for its size.
+func (c *Compiler) result(program uintptr, function string) ([]byte, error) {
+	var p pinned
+	defer p.Unpin()
+	size := new(uintptr)
+	if err := c.do(function+"Size", program, at(&p, size)); err != nil || *size == 0 {
+		return nil, err
+	}
+	out := make([]byte, *size)
+	return out, c.do(function, program, at(&p, &out[0]))
+}

@@ -1,0 +1,232 @@
+// Package cuda runs the project's own CUDA kernels, on the stream of a device of package ort. NVRTC compiles their sources, which are
+// part of the program, for the card at hand when a model is loaded; the results are kept in the user's cache folder. It has no
+// goroutines; the goroutine that owns the device makes all calls.
+package cuda
+
+// #cgo LDFLAGS: -ldl
+// #include <dlfcn.h>
+// #include <stdint.h>
+// typedef int (*tl_fn)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t);
+// // tl_call calls a function of the driver or NVRTC. All their arguments here are integers or pointers, and further ones are ignored.
+// static int tl_call(void *f, uintptr_t *a) {
+//   return ((tl_fn)f)(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10]);
+// }
+import "C"
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"touchline/inference/internal/ort"
+)
+
+// ErrNone is returned if own kernels cannot be used on a device: it is a CPU, an older card, or NVRTC is missing.
+var ErrNone = errors.New("no own kernels")
+
+// library is a loaded library with its functions.
+type library struct {
+	name   string
+	handle unsafe.Pointer
+	found  map[string]unsafe.Pointer
+}
+
+func open(dev *ort.Device, name string) (*library, error) {
+	handle, err := dev.Library(name)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNone, err)
+	}
+	return &library{name: name, handle: handle, found: map[string]unsafe.Pointer{}}, nil
+}
+
+// call calls a function and returns its result, 0 for success. Pointers among the arguments must stay reachable and unmoved: they are
+// pinned by the callers.
+func (l *library) call(function string, args ...uintptr) (int, error) {
+	f := l.found[function]
+	if f == nil {
+		name := append([]byte(function), 0)
+		if f = C.dlsym(l.handle, (*C.char)(unsafe.Pointer(&name[0]))); f == nil {
+			return 0, fmt.Errorf("%w: %s has no %s", ErrNone, l.name, function)
+		}
+		l.found[function] = f
+	}
+	var a [11]C.uintptr_t
+	for i, v := range args {
+		a[i] = C.uintptr_t(v)
+	}
+	return int(C.tl_call(f, &a[0])), nil
+}
+
+// pinned is Go memory that native code reads and writes during a call.
+type pinned struct{ runtime.Pinner }
+
+func at[T any](p *pinned, v *T) uintptr {
+	p.Pin(v)
+	return uintptr(unsafe.Pointer(v))
+}
+
+// Driver is the CUDA driver on one device.
+type Driver struct {
+	dev    *ort.Device
+	lib    *library
+	Arch   int // compute capability, as 90
+	Blocks int // multiprocessors
+	Shared int // bytes of shared memory that a block can have
+}
+
+// Attributes of a device and of a function (cuda.h).
+const (
+	deviceMultiprocessors = 16
+	deviceMajor           = 75
+	deviceMinor           = 76
+	deviceCooperative     = 95
+	deviceShared          = 97
+
+	functionLocal     = 3
+	functionRegisters = 4
+	functionMaxShared = 8
+)
+
+// leastArch is the oldest compute capability for which the kernels are written.
+const leastArch = 80
+
+// NewDriver opens the driver for a device.
+func NewDriver(dev *ort.Device) (*Driver, error) {
+	if dev.Kind() != ort.CUDA {
+		return nil, fmt.Errorf("%w: they are for CUDA", ErrNone)
+	}
+	lib, err := open(dev, "libcuda.so.1")
+	if err != nil {
+		return nil, err
+	}
+	d := &Driver{dev: dev, lib: lib}
+	if err := dev.Synchronize(); err != nil { // makes the context current
+		return nil, err
+	}
+	var major, minor, cooperative int
+	for attribute, to := range map[uintptr]*int{
+		deviceMajor: &major, deviceMinor: &minor, deviceMultiprocessors: &d.Blocks, deviceShared: &d.Shared, deviceCooperative: &cooperative,
+	} {
+		var p pinned
+		v := new(C.int)
+		err := d.do("cuDeviceGetAttribute", at(&p, v), attribute, uintptr(dev.Index()))
+		p.Unpin()
+		if err != nil {
+			return nil, err
+		}
+		*to = int(*v)
+	}
+	if d.Arch = 10*major + minor; d.Arch < leastArch || cooperative == 0 {
+		return nil, fmt.Errorf("%w: they need compute capability 8.0, %s has %d.%d", ErrNone, dev.Name(), major, minor)
+	}
+	return d, nil
+}
+
+// do calls a function of the driver. A failure that lost the device wraps ort.ErrDeviceLost.
+func (d *Driver) do(function string, args ...uintptr) error {
+	code, err := d.lib.call(function, args...)
+	if err != nil || code == 0 {
+		return err
+	}
+	text := "unknown error"
+	var p pinned
+	defer p.Unpin()
+	name := new(*C.char)
+	if again, err := d.lib.call("cuGetErrorName", uintptr(code), at(&p, name)); err == nil && again == 0 && *name != nil {
+		text = C.GoString(*name)
+	}
+	err = fmt.Errorf("%s: %s", function, text)
+	return errors.Join(err, d.dev.Synchronize())
+}
+
+// Module is a loaded set of kernels.
+type Module struct {
+	driver *Driver
+	handle uintptr
+}
+
+// Load loads compiled kernels. The device must not capture a graph meanwhile.
+func (d *Driver) Load(cubin []byte) (*Module, error) {
+	var p pinned
+	defer p.Unpin()
+	handle := new(uintptr)
+	if err := d.do("cuModuleLoadData", at(&p, handle), at(&p, &cubin[0])); err != nil {
+		return nil, err
+	}
+	return &Module{d, *handle}, nil
+}
+
+// Close unloads the kernels.
+func (m *Module) Close() error { return m.driver.do("cuModuleUnload", m.handle) }
+
+// Kernel is a function of a module.
+type Kernel struct {
+	driver *Driver
+	handle uintptr
+	shared int
+	// Registers and Local are a thread's registers and bytes of local memory.
+	Registers, Local int
+}
+
+// Kernel returns a function of the module whose blocks have some bytes of dynamic shared memory.
+func (m *Module) Kernel(name string, shared int) (*Kernel, error) {
+	var p pinned
+	defer p.Unpin()
+	k, text, v := &Kernel{driver: m.driver, shared: shared}, append([]byte(name), 0), new(C.int)
+	err := m.driver.do("cuModuleGetFunction", at(&p, &k.handle), m.handle, at(&p, &text[0]))
+	for attribute, to := range map[uintptr]*int{functionRegisters: &k.Registers, functionLocal: &k.Local} {
+		if err == nil {
+			err = m.driver.do("cuFuncGetAttribute", at(&p, v), attribute, k.handle)
+			*to = int(*v)
+		}
+	}
+	if err == nil && shared > 0 {
+		err = m.driver.do("cuFuncSetAttribute", k.handle, functionMaxShared, uintptr(shared))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("kernel %s: %w", name, err)
+	}
+	return k, nil
+}
+
+// launchConfig is CUlaunchConfig; attribute is CUlaunchAttribute.
+type launchConfig struct {
+	grid, block [3]uint32
+	shared      uint32
+	_           uint32
+	stream      uintptr
+	attributes  *attribute
+	count       uint32
+	_           uint32
+}
+
+type attribute struct {
+	id    uint32
+	_     uint32
+	value [64]byte
+}
+
+const attributeCooperative = 2
+
+// Launch queues a run of the kernel on the device's stream. With together, all blocks run at the same time.
+func (k *Kernel) Launch(x, y, threads int, together bool, args ...unsafe.Pointer) error {
+	var p pinned
+	defer p.Unpin()
+	c := &launchConfig{
+		grid: [3]uint32{uint32(x), uint32(y), 1}, block: [3]uint32{uint32(threads), 1, 1}, shared: uint32(k.shared),
+		stream: k.driver.dev.Stream(),
+	}
+	if together {
+		a := &attribute{id: attributeCooperative}
+		a.value[0] = 1
+		p.Pin(a)
+		c.attributes, c.count = a, 1
+	}
+	list := make([]unsafe.Pointer, len(args))
+	for i, a := range args {
+		p.Pin(a)
+		list[i] = a
+	}
+	return k.driver.do("cuLaunchKernelEx", at(&p, c), k.handle, at(&p, &list[0]), 0)
+}

@@ -1,0 +1,330 @@
+package cuda
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"unsafe"
+
+	"touchline/inference/internal/ort"
+)
+
+//go:embed decode.cu
+var decodeSource string
+
+// Shape holds the sizes of a language model in int4.
+type Shape struct {
+	Layers, Hidden, FFN, Heads, KVHeads, HeadDim, Vocab int
+	Head                                                int // bits of the vocabulary matrix
+	Top                                                 int // best ids
+	Epsilon                                             float64
+	MaxLen                                              int // positions of a slot
+}
+
+// check returns why the kernels do not support a shape.
+func (s Shape) check() error {
+	switch {
+	case s.Head != 4 && s.Head != 8:
+		return fmt.Errorf("%w: the vocabulary matrix has %d bits", ErrNone, s.Head)
+	case s.Hidden%unit != 0 || s.FFN%unit != 0 || s.Heads*s.HeadDim%unit != 0 || s.Vocab < 32:
+		return fmt.Errorf("%w: sizes must be multiples of %d", ErrNone, unit)
+	case s.HeadDim%32 != 0 || s.HeadDim > 256 || s.KVHeads == 0 || s.Heads%s.KVHeads != 0 || s.Heads/s.KVHeads > 8:
+		return fmt.Errorf("%w: %d and %d heads of %d", ErrNone, s.Heads, s.KVHeads, s.HeadDim)
+	}
+	return nil
+}
+
+// qkv returns the width of the stacked projections.
+func (s Shape) qkv() int { return (s.Heads + 2*s.KVHeads) * s.HeadDim }
+
+// Constants of decode.cu.
+const (
+	unit     = 128
+	tile     = 16
+	slotSize = 2 * tile * (64 + 8)
+	listSize = 256
+	perList  = 4096
+)
+
+// Rows returns the numbers of rows for which there are kernels.
+func Rows() []int { return []int{1, 2, 4, 8} }
+
+// Matrix is a matrix in blocks of 32 with a scale each.
+type Matrix struct{ Quants, Scales ort.Pointer }
+
+// Layer holds the weights of a layer, and its cache [slot, KVHeads, MaxLen, HeadDim].
+type Layer struct {
+	QKV, O, GateUp, Down        Matrix
+	Norm, FFNNorm, QNorm, KNorm ort.Pointer
+	Keys, Values                ort.Pointer
+}
+
+// Weights holds all weights, in device memory.
+type Weights struct {
+	Layers       []Layer
+	Head         Matrix
+	LastNorm     ort.Pointer
+	Cosine, Sine ort.Pointer // [position, HeadDim/2]
+}
+
+// Ports are the inputs and outputs of a step, each with a row for each slot.
+type Ports struct {
+	Fed, Bias ort.Pointer // float16 [Hidden], float32 [Vocab]
+
+	Logits, Hidden, Values, IDs ort.Pointer // float32 [Vocab], float16 [Hidden], float32 and int64 [Top]
+}
+
+// step is struct Step of decode.cu.
+type step struct {
+	layers                          uintptr
+	headQuants, headScales          uintptr
+	lastNorm, cosine, sine          uintptr
+	table, fed                      uintptr
+	residual, qkv, attended, gated  uintptr
+	parts, counters, logits, hidden uintptr
+	maxLen                          int32
+	_                               int32
+}
+
+// layer is struct Layer of decode.cu.
+type layer struct {
+	matrices                    [8]uintptr
+	norm, ffnNorm, qNorm, kNorm uintptr
+	keys, values                uintptr
+}
+
+// Decoder runs steps of a language model in int4 by own kernels.
+type Decoder struct {
+	driver  *Driver
+	memory  *ort.Memory
+	host    *ort.Memory // of the table
+	table   ort.Pointer
+	modules []*Module
+	sizes   []*size
+	args    step
+	bias    uintptr
+	lists   uintptr
+	blocks  int // of best
+	values  uintptr
+	ids     uintptr
+}
+
+// size holds the kernels for a number of rows.
+type size struct {
+	rows, threads     int
+	decode, best, top *Kernel
+}
+
+// plan is how the kernels for a number of rows use a card.
+type plan struct{ warps, depth, shared, qkvTiles, outTiles, splits int }
+
+// planFor returns the plan with the deepest ring of 3 or 4 that fits, for 16 warps, else 8.
+func planFor(s Shape, rows, blocks, shared int) (plan, error) {
+	for _, try := range [][2]int{{16, 4}, {16, 3}, {8, 5}, {8, 4}, {8, 3}, {8, 2}} {
+		p := plan{warps: try[0], depth: try[1]}
+		pass := max(s.Hidden, s.Heads*s.HeadDim)
+		buffers := 2
+		if rows > 4 {
+			buffers = 1
+		}
+		group := s.Heads / s.KVHeads
+		inputs := rows*(pass*2+64) + pass + buffers*2*tile*rows*(p.warps+1)*4
+		attend := (group+2)*s.HeadDim*2 + 8*p.warps*group*4 + p.warps*group*s.HeadDim*4 + 1024
+		p.shared = p.warps*p.depth*slotSize + max(inputs, attend)
+		if p.shared > shared {
+			continue
+		}
+		p.qkvTiles, p.outTiles = tiles(s.qkv(), blocks), tiles(s.Hidden, blocks)
+		p.splits = max(blocks/s.KVHeads, s.MaxLen/(8*p.warps)) + 2
+		return p, nil
+	}
+	return plan{}, fmt.Errorf("%w: %d rows need more than %d bytes of shared memory", ErrNone, rows, shared)
+}
+
+// tiles returns 1 or 2, whatever leaves a block the fewest outputs; 2 if they are equal.
+func tiles(outputs, blocks int) int {
+	rounds := func(n int) int { return n * ((outputs + n*tile*blocks - 1) / (n * tile * blocks)) }
+	if rounds(1) < rounds(2) {
+		return 1
+	}
+	return 2
+}
+
+func (s Shape) macros(rows int, p plan) map[string]string {
+	out := map[string]string{
+		"EPSILON": strconv.FormatFloat(s.Epsilon, 'e', -1, 64) + "f",
+		"SCALE":   strconv.FormatFloat(1/math.Sqrt(float64(s.HeadDim)), 'e', -1, 32) + "f",
+	}
+	for name, v := range map[string]int{
+		"LAYERS": s.Layers, "HIDDEN": s.Hidden, "FFN": s.FFN, "HEADS": s.Heads, "KV_HEADS": s.KVHeads, "HEAD_DIM": s.HeadDim,
+		"VOCAB": s.Vocab, "HEAD_BITS": s.Head, "TOP": s.Top, "ROWS": rows, "WARPS": p.warps, "DEPTH": p.depth,
+		"QKV_TILES": p.qkvTiles, "O_TILES": p.outTiles, "SPLITS": p.splits,
+	} {
+		out[name] = strconv.Itoa(v)
+	}
+	return out
+}
+
+// NewDecoder compiles the kernels for a model and allocates their memory, once.
+func NewDecoder(d *Driver, c *Compiler, s Shape, w Weights, ports Ports) (*Decoder, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	k := &Decoder{driver: d, blocks: (s.Vocab + perList - 1) / perList}
+	if err := errors.Join(k.allocate(s, w, ports), k.compile(c, s)); err != nil {
+		return nil, errors.Join(err, k.Close())
+	}
+	return k, nil
+}
+
+func (k *Decoder) compile(c *Compiler, s Shape) error {
+	for _, rows := range Rows() {
+		p, err := planFor(s, rows, k.driver.Blocks, k.driver.Shared)
+		if err != nil {
+			return err
+		}
+		cubin, err := c.Compile(decodeSource, k.driver.Arch, s.macros(rows, p))
+		if err != nil {
+			return err
+		}
+		m, err := k.driver.Load(cubin)
+		if err != nil {
+			return err
+		}
+		k.modules = append(k.modules, m)
+		z := &size{rows: rows, threads: p.warps * 32}
+		for _, f := range []struct {
+			to     **Kernel
+			name   string
+			shared int
+		}{{&z.decode, "decode", p.shared}, {&z.best, "best", 0}, {&z.top, "top", 0}} {
+			if *f.to, err = m.Kernel(f.name, f.shared); err != nil {
+				return err
+			}
+		}
+		k.sizes = append(k.sizes, z)
+	}
+	return nil
+}
+
+// Bytes returns the memory of the kernels besides the weights.
+func (s Shape) Bytes(blocks int) int64 {
+	_, total := s.parts(blocks)
+	return total
+}
+
+// The parts of the decoder's memory.
+const (
+	partLayers = iota
+	partTable
+	partResidual
+	partQKV
+	partAttended
+	partGated
+	partSplits
+	partCounters
+	partLists
+	parts
+)
+
+// parts returns the places of the decoder's memory and its size.
+func (s Shape) parts(blocks int) (offsets [parts]int64, total int64) {
+	most := Rows()[len(Rows())-1]
+	splits := 0
+	for _, rows := range Rows() {
+		if p, err := planFor(s, rows, blocks, math.MaxInt); err == nil {
+			splits = max(splits, p.splits, s.MaxLen/64+2)
+		}
+	}
+	for i, bytes := range [parts]int{
+		partLayers: s.Layers * int(unsafe.Sizeof(layer{})), partTable: most * 8,
+		partResidual: most * s.Hidden * 2, partQKV: most * s.qkv() * 2, partAttended: most * s.Heads * s.HeadDim * 2,
+		partGated: most * s.FFN * 2, partSplits: most * s.Heads * splits * (s.HeadDim + 2) * 4,
+		partCounters: (2 + most*s.KVHeads) * 4, partLists: most * ((s.Vocab + perList - 1) / perList) * listSize * 8,
+	} {
+		offsets[i] = total
+		total += (int64(bytes) + 255) / 256 * 256
+	}
+	return offsets, total
+}
+
+func (k *Decoder) allocate(s Shape, w Weights, ports Ports) (err error) {
+	dev := k.driver.dev
+	offsets, total := s.parts(k.driver.Blocks)
+	if k.memory, err = dev.Malloc(total); err != nil {
+		return err
+	}
+	if k.host, err = dev.HostAlloc(int64(Rows()[len(Rows())-1] * 8)); err != nil {
+		return err
+	}
+	place := func(part int) uintptr { return k.memory.At(offsets[part]).Address() }
+	layers := make([]layer, len(w.Layers))
+	for i, l := range w.Layers {
+		layers[i] = layer{norm: l.Norm.Address(), ffnNorm: l.FFNNorm.Address(), qNorm: l.QNorm.Address(), kNorm: l.KNorm.Address(),
+			keys: l.Keys.Address(), values: l.Values.Address()}
+		for j, m := range []Matrix{l.QKV, l.O, l.GateUp, l.Down} {
+			layers[i].matrices[2*j], layers[i].matrices[2*j+1] = m.Quants.Address(), m.Scales.Address()
+		}
+	}
+	k.table = k.memory.At(offsets[partTable])
+	k.args = step{
+		layers: place(partLayers), headQuants: w.Head.Quants.Address(), headScales: w.Head.Scales.Address(),
+		lastNorm: w.LastNorm.Address(), cosine: w.Cosine.Address(), sine: w.Sine.Address(),
+		table: place(partTable), fed: ports.Fed.Address(), residual: place(partResidual), qkv: place(partQKV),
+		attended: place(partAttended), gated: place(partGated), parts: place(partSplits), counters: place(partCounters),
+		logits: ports.Logits.Address(), hidden: ports.Hidden.Address(), maxLen: int32(s.MaxLen),
+	}
+	k.bias, k.values, k.ids, k.lists = ports.Bias.Address(), ports.Values.Address(), ports.IDs.Address(), place(partLists)
+	return errors.Join(dev.Memset(k.memory.At(0), 0, total), dev.CopyIn(k.memory.At(offsets[partLayers]), unsafe.Slice((*byte)(unsafe.Pointer(&layers[0])), len(layers)*int(unsafe.Sizeof(layer{})))), dev.Synchronize())
+}
+
+// Step queues a step: each of up to 8 slots gets the row that is fed to it at its length. The former step must be complete.
+func (k *Decoder) Step(slots, lengths []int32) error {
+	var z *size
+	for _, z = range k.sizes {
+		if z.rows >= len(slots) {
+			break
+		}
+	}
+	if len(slots) == 0 || len(slots) > z.rows {
+		return fmt.Errorf("decode: expected 1 to %d rows, got %d", z.rows, len(slots))
+	}
+	table := ort.Slice[int32](k.host.Bytes())[:2*z.rows]
+	for i := range z.rows {
+		table[i], table[z.rows+i] = -1, 0
+		if i < len(slots) {
+			table[i], table[z.rows+i] = slots[i], lengths[i]
+		}
+	}
+	if err := k.driver.dev.CopyIn(k.table, ort.Bytes(table)); err != nil {
+		return err
+	}
+	args := unsafe.Pointer(&k.args)
+	bias, lists, values, ids := unsafe.Pointer(&k.bias), unsafe.Pointer(&k.lists), unsafe.Pointer(&k.values), unsafe.Pointer(&k.ids)
+	if err := z.decode.Launch(k.driver.Blocks, 1, z.threads, true, args); err != nil {
+		return fmt.Errorf("decode: %w", err)
+	}
+	if err := z.best.Launch(k.blocks, z.rows, 512, false, args, bias, lists); err != nil {
+		return fmt.Errorf("find the best ids: %w", err)
+	}
+	if err := z.top.Launch(z.rows, 1, 512, false, args, lists, values, ids); err != nil {
+		return fmt.Errorf("find the best ids: %w", err)
+	}
+	return nil
+}
+
+// Close frees the memory and the kernels.
+func (k *Decoder) Close() error {
+	var err error
+	for _, m := range k.modules {
+		err = errors.Join(err, m.Close())
+	}
+	for _, m := range []*ort.Memory{k.memory, k.host} {
+		if m != nil {
+			err = errors.Join(err, m.Close())
+		}
+	}
+	return err
+}
