@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 )
 
 // Bundle is an opened bundle: a folder with a valid manifest, whose files
@@ -70,12 +71,12 @@ func (e *NoTableError) Error() string {
 
 // Table returns the place of a graph's table of embeddings, with at least the given sizes. The error is a *NoTableError for an
 // older bundle.
-func (b *Bundle) Table(g Graph, rows, columns int) (*Table, error) {
+func (b *Bundle) Table(g Graph, rows, columns int) (*Tensor, error) {
 	t := g.Table
 	if t == nil {
 		return nil, &NoTableError{b.Dir, g.File}
 	}
-	if t.Shape != [2]int64{int64(rows), int64(columns)} {
+	if !slices.Equal(t.Shape, []int64{int64(rows), int64(columns)}) {
 		return nil, fmt.Errorf("the table of %s: must have %d rows of %d numbers, has %d", g.File, rows, columns, t.Shape)
 	}
 	return t, nil

@@ -267,6 +267,58 @@ var badManifests = []struct {
 	{func(m *models.Manifest) { m.Graphs[0].Inputs = nil }, "graphs[0].inputs: must be at least one, is empty"},
 	{func(m *models.Manifest) { m.Graphs[0].Inputs[0].Name = "" }, "graphs[0].inputs[0].name: must be unique and not empty"},
 	{func(m *models.Manifest) { m.Graphs[0].Outputs[0].Shape[1] = "-3" }, `graphs[0].outputs[0].shape[1]: must be a size or a name, is "-3"`},
+	{func(m *models.Manifest) { m.Format = 6 }, "graphs[0].table: must be the place of its table of embeddings, is missing"},
+	{func(m *models.Manifest) { m.Graphs[0].Tensors = []models.Tensor{{Type: models.Int8}} }, "graphs[0].tensors: must be only of a decoder in int4 for cuda"},
+	{table(func(t *models.Tensor) { t.File = "voice.wav" }), `graphs[0].table.file: must be a name in the graph's data, is "voice.wav"`},
+	{table(func(t *models.Tensor) { t.Shape = t.Shape[:1] }), "graphs[0].table.shape: must be two positive sizes, is [3]"},
+	{table(func(t *models.Tensor) { t.Shape[1]++ }), "graphs[0].table.offset: must be a place of the whole tensor in its file, is 16"},
+	{tensors(func(g *models.Graph) { g.Tensors = nil }), "graphs[0].tensors: must be the places of its weights, is missing"},
+	{tensors(func(g *models.Graph) { g.Check = true }), "graphs[0].tensors: must be only of a decoder in int4 for cuda"},
+	{tensors(func(g *models.Graph) { g.Tensors[0].File = "voice.wav" }), `graphs[0].tensors[0].file: must be a name in the graph's data, is "voice.wav"`},
+	{tensors(func(g *models.Graph) { g.Tensors[1].Name = "" }), `graphs[0].tensors[1].name: must be not empty, is ""`},
+	{tensors(func(g *models.Graph) { g.Tensors[1].Name = "a" }), `graphs[0].tensors[1].name: must be unique, is "a"`},
+	{tensors(func(g *models.Graph) { g.Tensors[1].Shape = nil }), "graphs[0].tensors[1].shape: must be positive sizes, is []"},
+	{tensors(func(g *models.Graph) { g.Tensors[1].Shape[0] = -2 }), "graphs[0].tensors[1].shape: must be positive sizes, is [-2 5]"},
+	{tensors(func(g *models.Graph) { g.Tensors[1].Shape = []int64{1 << 40, 1 << 40} }), "graphs[0].tensors[1].shape: must be positive sizes"},
+	{tensors(func(g *models.Graph) { g.Tensors[1].Offset = -1 }), "graphs[0].tensors[1].offset: must be a place of the whole tensor in its file, is -1"},
+	{tensors(func(g *models.Graph) { g.Tensors[1].Offset++ }), "graphs[0].tensors[1].offset: must be a place of the whole tensor in its file, is 21"},
+}
+
+// table adds a table of [3,2] numbers, which ends with its file.
+func table(change func(*models.Tensor)) func(*models.Manifest) {
+	return func(m *models.Manifest) {
+		g := &m.Graphs[0]
+		m.Files[1].Size = 40
+		g.Table = &models.Tensor{Name: "table", File: g.Data[0], Offset: 16, Type: models.Float32, Shape: []int64{3, 2}}
+		change(g.Table)
+	}
+}
+
+// tensors makes the first graph a decoder in int4 for CUDA with two tensors, which fill its data file.
+func tensors(change func(*models.Graph)) func(*models.Manifest) {
+	return func(m *models.Manifest) {
+		m.Format, m.Files[1].Size = models.FormatVersion, 40
+		g := &m.Graphs[0]
+		m.Graphs = m.Graphs[:1]
+		g.Kind, g.Weights, g.Device = models.KindDecoder, models.WeightsInt4, models.DeviceCUDA
+		g.Tensors = []models.Tensor{
+			{Name: "a", File: g.Data[0], Type: models.Float16, Shape: []int64{10}},
+			{Name: "b", File: g.Data[0], Offset: 20, Type: models.Uint8, Shape: []int64{4, 5}},
+		}
+		change(g)
+	}
+}
+
+func TestTensor(t *testing.T) {
+	m := manifest()
+	tensors(func(*models.Graph) {})(m)
+	require.NoError(t, m.Validate())
+	b, ok := m.Graphs[0].Tensor("b")
+	require.True(t, ok)
+	require.Equal(t, m.Graphs[0].Tensors[1], b)
+	require.Equal(t, int64(20), b.Bytes())
+	_, ok = m.Graphs[0].Tensor("c")
+	require.False(t, ok)
 }
 
 // hears adds an encoder of sound.
@@ -301,7 +353,7 @@ func TestParseManifestRefuses(t *testing.T) {
 		{"[]", "expected a manifest"},
 		{"{}", "format: missing"},
 		{`{"format":"x"}`, "format: expected int, got a JSON string"},
-		{`{"format":7,"new":{}}`, "this program reads formats 1 to 6, the bundle has 7: use a newer program"},
+		{`{"format":8,"new":{}}`, "this program reads formats 1 to 7, the bundle has 8: use a newer program"},
 		{`{"format":0}`, "the bundle has 0: convert the checkpoint again"},
 		{`{"format":1,"colour":1}`, `unknown field "colour"`},
 		{strings.Replace(string(good), `"hidden":256`, `"hidden":"wide"`, 1), "dims.decoder.hidden: expected int, got a JSON string"},
@@ -314,12 +366,12 @@ func TestParseManifestRefuses(t *testing.T) {
 		require.ErrorContains(t, err, tt.want)
 	}
 	var format *models.FormatError
-	_, err = models.ParseManifest([]byte(`{"format":7}`))
+	_, err = models.ParseManifest([]byte(`{"format":8}`))
 	require.ErrorAs(t, err, &format)
-	require.Equal(t, 7, format.Format)
+	require.Equal(t, 8, format.Format)
 
 	m, dir := manifest(), t.TempDir()
-	m.Format = 7
+	m.Format = 8
 	require.ErrorAs(t, models.WriteManifest(dir, m), &format)
 	require.NoFileExists(t, filepath.Join(dir, models.ManifestName))
 }

@@ -9,8 +9,9 @@ import (
 // reads all older ones too. Format 2 added the voice (Dims.Speech, Voice), format 3
 // speech recognition (Task, Dims.Hearing), format 4 a vocoder for the end of a speech
 // (KindVocoderTail), format 5 decoders on CUDA whose norms must compute in float32, format 6 the places
-// of the tables that the engines read (Graph.Table).
-const FormatVersion = 6
+// of the tables that the engines read (Graph.Table), format 7 those of all weights of the int4 decoder for CUDA
+// (Graph.Tensors).
+const FormatVersion = 7
 
 // ManifestName is the manifest's file name in a bundle.
 const ManifestName = "manifest.json"
@@ -370,9 +371,11 @@ type Graph struct {
 	Data    []string `json:"data"`
 	Inputs  []Port   `json:"inputs"`
 	Outputs []Port   `json:"outputs"`
-	// Table is the table of embeddings of KindEmbed and KindTTSCondition, which the engines read from the file. Nil in a
-	// bundle of a format before 6.
-	Table *Table `json:"table,omitempty"`
+	// Table is the table of embeddings of KindEmbed and KindTTSCondition, with a row for each id, which the engines read from
+	// the file. Nil in a bundle of a format before 6.
+	Table *Tensor `json:"table,omitempty"`
+	// Tensors are all weights in the data files, if HasTensors. Empty in a bundle of a format before 7.
+	Tensors []Tensor `json:"tensors,omitempty"`
 	// WeightBytes is the memory that the initializers need.
 	WeightBytes int64 `json:"weight_bytes"`
 	// Head is the number of bits of an int4 decoder's vocabulary matrix: 4, 8, or 16 for floats.
@@ -384,20 +387,40 @@ type Graph struct {
 	Check bool `json:"check,omitempty"`
 }
 
-// Table is the place of a table of embeddings in a data file: a row for each id, row-major and little-endian.
-type Table struct {
-	Name   string   `json:"name"` // of the graph's initializer
-	File   string   `json:"file"`
-	Offset int64    `json:"offset"` // bytes
-	Type   Type     `json:"type"`
-	Shape  [2]int64 `json:"shape"` // rows and columns
+// Tensor is the place of a weight in a data file, row-major and little-endian.
+type Tensor struct {
+	Name   string  `json:"name"` // of the graph's initializer
+	File   string  `json:"file"`
+	Offset int64   `json:"offset"` // bytes
+	Type   Type    `json:"type"`
+	Shape  []int64 `json:"shape"`
 }
 
-// Bytes returns the length of the table.
-func (t *Table) Bytes() int64 { return t.Shape[0] * t.Shape[1] * int64(t.Type.Size()) }
+// Bytes returns the length of the weight.
+func (t *Tensor) Bytes() int64 {
+	n := int64(t.Type.Size())
+	for _, d := range t.Shape {
+		n *= d
+	}
+	return n
+}
 
 // HasTable reports whether graphs of a kind have a Table.
 func (k Kind) HasTable() bool { return k == KindEmbed || k == KindTTSCondition }
+
+// HasTensors reports whether a graph has Tensors: a decoder in int4 for CUDA, except that of the conformance check.
+func (g *Graph) HasTensors() bool {
+	return g.Kind == KindDecoder && g.Weights == WeightsInt4 && g.Device == DeviceCUDA && !g.Check
+}
+
+// Tensor returns the place of a weight by the name of the initializer; false if Tensors lacks it.
+func (g *Graph) Tensor(name string) (Tensor, bool) {
+	i := slices.IndexFunc(g.Tensors, func(t Tensor) bool { return t.Name == name })
+	if i < 0 {
+		return Tensor{}, false
+	}
+	return g.Tensors[i], true
+}
 
 // SeveralRows is the free size of a decoder's last_position and hidden_states.
 const SeveralRows = "R"

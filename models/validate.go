@@ -90,6 +90,8 @@ const (
 	maxSide   = 1 << 20 // of a matrix
 	maxVocab  = 1 << 24
 	maxLayers = 1 << 12
+
+	maxElements = 1 << 50 // of a tensor
 )
 
 // Validate returns all invalid fields, joined.
@@ -329,7 +331,8 @@ func (c *checker) graphs(m *Manifest, files map[string]bool) {
 		c.That(g.Kind != KindVision || m.Dims.Vision != nil, p+"kind", "another kind without dims.vision", g.Kind)
 		c.That(!g.Kind.Speaks() || m.Dims.Speech != nil, p+"kind", "another kind without dims.speech", g.Kind)
 		c.That(!g.Kind.Hears() || m.Dims.Hearing != nil, p+"kind", "another kind without dims.hearing", g.Kind)
-		c.table(p+"table.", g, m)
+		c.table(p+"table", &g, m)
+		c.tensors(p+"tensors", &g, m)
 		c.That(g.WeightBytes >= 0, p+"weight_bytes", "at least 0", g.WeightBytes)
 		c.That(g.Head == 0 || g.Head == 4 || g.Head == 8 || g.Head == 16, p+"head", "4, 8 or 16 bits", g.Head)
 		c.That(g.Block >= 0 && g.Block <= 256 && g.Block&(g.Block-1) == 0, p+"block", "a power of two up to 256", g.Block)
@@ -342,21 +345,45 @@ func (c *checker) graphs(m *Manifest, files map[string]bool) {
 }
 
 // table checks the place of a graph's table.
-func (c *checker) table(p string, g Graph, m *Manifest) {
+func (c *checker) table(p string, g *Graph, m *Manifest) {
 	t := g.Table
 	if t == nil {
-		c.That(m.Format < 6 || !g.Kind.HasTable(), strings.TrimSuffix(p, "."), "the place of its table of embeddings", "missing")
+		c.That(m.Format < 6 || !g.Kind.HasTable(), p, "the place of its table of embeddings", "missing")
 		return
 	}
-	c.That(g.Kind.HasTable(), strings.TrimSuffix(p, "."), "none for a graph of this kind", g.Kind)
+	c.That(g.Kind.HasTable(), p, "none for a graph of this kind", g.Kind)
+	c.That(len(t.Shape) == 2, p+".shape", "two positive sizes", t.Shape)
+	c.tensor(p+".", t, g, m)
+}
+
+// tensors checks the places of a graph's weights.
+func (c *checker) tensors(p string, g *Graph, m *Manifest) {
+	c.That(m.Format < 7 || !g.HasTensors() || len(g.Tensors) > 0, p, "the places of its weights", "missing")
+	c.That(g.HasTensors() || len(g.Tensors) == 0, p, "only of a decoder in int4 for cuda", g.File)
+	seen := make(map[string]bool, len(g.Tensors))
+	for i := range g.Tensors {
+		t, p := &g.Tensors[i], fmt.Sprintf("%s[%d].", p, i)
+		c.That(!seen[t.Name], p+"name", "unique", strconv.Quote(t.Name))
+		seen[t.Name] = true
+		c.tensor(p, t, g, m)
+	}
+}
+
+// tensor checks the place of a weight.
+func (c *checker) tensor(p string, t *Tensor, g *Graph, m *Manifest) {
 	c.That(slices.Contains(g.Data, t.File), p+"file", "a name in the graph's data", strconv.Quote(t.File))
 	c.That(t.Name != "", p+"name", "not empty", `""`)
 	c.That(t.Type.Size() > 0, p+"type", "a tensor type", t.Type)
-	sized := t.Shape[0] > 0 && t.Shape[0] <= maxVocab && t.Shape[1] > 0 && t.Shape[1] <= maxSide
-	c.That(sized, p+"shape", "two positive sizes", t.Shape)
+	elements, sized := int64(1), len(t.Shape) > 0
+	for _, d := range t.Shape {
+		if sized = sized && d > 0 && d <= maxElements/elements; sized {
+			elements *= d
+		}
+	}
+	c.That(sized, p+"shape", "positive sizes", t.Shape)
 	i := slices.IndexFunc(m.Files, func(f File) bool { return f.Name == t.File })
 	if i >= 0 && sized {
-		c.That(t.Offset >= 0 && t.Offset <= m.Files[i].Size-t.Bytes(), p+"offset", "a place of the whole table in its file", t.Offset)
+		c.That(t.Offset >= 0 && t.Offset <= m.Files[i].Size-t.Bytes(), p+"offset", "a place of the whole tensor in its file", t.Offset)
 	}
 }
 

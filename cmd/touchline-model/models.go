@@ -85,7 +85,7 @@ func writeList(w io.Writer, found []disk.Listed) error {
 	return t.Flush()
 }
 
-// Run adds the places of the tables to the manifest.
+// Run adds the places of tables and tensors to the manifest.
 func (c *upgradeCmd) Run() error {
 	added, err := convert.Upgrade(c.Bundle)
 	if err != nil {
@@ -95,7 +95,7 @@ func (c *upgradeCmd) Run() error {
 		fmt.Printf("%s: nothing to add\n", c.Bundle)
 		return nil
 	}
-	fmt.Printf("%s: %d tables added, format %d\n", c.Bundle, added, models.FormatVersion)
+	fmt.Printf("%s: %d entries added, format %d\n", c.Bundle, added, models.FormatVersion)
 	return nil
 }
 

@@ -40,7 +40,7 @@ func TestCodesOfTurns(t *testing.T) {
 }
 
 // textTable returns the place of the text's table in a graph of the condition.
-func textTable(t *testing.T, path string) *models.Table {
+func textTable(t *testing.T, path string) *models.Tensor {
 	t.Helper()
 	content, err := os.ReadFile(path)
 	require.NoError(t, err)
@@ -51,9 +51,9 @@ func textTable(t *testing.T, path string) *models.Table {
 		return nil // inside the graph
 	}
 	w := constants[i]
-	return &models.Table{
+	return &models.Tensor{
 		Name: w.Name, File: filepath.Join(filepath.Dir(path), w.External.Location), Offset: w.External.Offset, Type: w.Type,
-		Shape: [2]int64(w.Shape),
+		Shape: w.Shape,
 	}
 }
 

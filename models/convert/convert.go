@@ -228,10 +228,8 @@ func (c *conversion) small(graphs []*graph.Description) error {
 			Kind: d.Kind, Weights: d.Options.Weights, Device: d.Options.Device, File: name, Data: data,
 			Inputs: d.Inputs, Outputs: d.Outputs, WeightBytes: d.WeightBytes(), Check: d.Options.Check,
 		}
-		if d.Kind.HasTable() {
-			if g.Table, err = tableOf(g, c.manifest.Dims, content); err != nil {
-				return fmt.Errorf("%s: %w", name, err)
-			}
+		if err := addPlaces(&g, c.manifest.Dims, content); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
 		if g.Weights == models.WeightsInt4 {
 			g.Head, g.Block, g.ZeroPoints = d.Options.Head, d.Options.Block, d.Options.ZeroPoints

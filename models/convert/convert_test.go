@@ -617,8 +617,41 @@ func TestCancelLeavesNothing(t *testing.T) {
 	}
 }
 
-// TestSpeech copies the files of a voice into the bundle.
-// TestUpgrade: a bundle of an older format gets the places of its tables back from its own graphs.
+// TestTensors: the manifest has the places of the ONNX file, of all weights in data files.
+func TestTensors(t *testing.T) {
+	for _, src := range []convert.Source{tiny(t), open(t, "tiny-awq")} {
+		for _, head := range []int{4, 8, 16} {
+			dir := filepath.Join(t.TempDir(), "x")
+			o := everything()
+			o.Head = head
+			require.NoError(t, convert.Convert(t.Context(), src, dir, o))
+			b, err := models.OpenBundle(dir)
+			require.NoError(t, err)
+			found := 0
+			for _, g := range b.Manifest.Graphs {
+				if g.Kind != models.KindDecoder || g.Weights != models.WeightsInt4 || g.Device != models.DeviceCUDA || g.Check {
+					require.Empty(t, g.Tensors, g.File)
+					continue
+				}
+				found++
+				weights, described := stored(t, b, g), describe(t, b.Manifest, g).Weights
+				require.Len(t, g.Tensors, len(described))
+				for i, w := range described {
+					at := g.Tensors[i]
+					require.Equal(t, w.Name, at.Name)
+					require.Equal(t, w.Type, at.Type, w.Name)
+					require.Equal(t, fmt.Sprint(w.Shape), fmt.Sprint(at.Shape), w.Name)
+					data, err := os.ReadFile(b.Path(at.File))
+					require.NoError(t, err)
+					require.Equal(t, weights[w.Name], data[at.Offset:][:at.Bytes()], w.Name)
+				}
+			}
+			require.Equal(t, 1, found)
+		}
+	}
+}
+
+// TestUpgrade: a bundle of an older format gets the places of its tables and tensors back from its own graphs.
 func TestUpgrade(t *testing.T) {
 	shape, err := synth.Find("tiny")
 	require.NoError(t, err)
@@ -633,6 +666,22 @@ func TestUpgrade(t *testing.T) {
 	require.Equal(t, models.FormatVersion, b.Manifest.Format)
 	want, err := os.ReadFile(b.Path(models.ManifestName))
 	require.NoError(t, err)
+
+	upgrade := func(graphs int) {
+		t.Helper()
+		require.NoError(t, models.WriteManifest(dir, &b.Manifest))
+		added, err := convert.Upgrade(dir)
+		require.NoError(t, err)
+		require.Equal(t, graphs, added)
+		got, err := os.ReadFile(b.Path(models.ManifestName))
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(got))
+	}
+	b.Manifest.Format = 6
+	for i := range b.Manifest.Graphs {
+		b.Manifest.Graphs[i].Tensors = nil
+	}
+	upgrade(1) // tensors
 
 	tables := 0
 	b.Manifest.Format = 5
@@ -652,13 +701,8 @@ func TestUpgrade(t *testing.T) {
 	_, err = old.Table(embed, shape.Decoder.Vocab, shape.Decoder.Hidden)
 	require.ErrorContains(t, err, "touchline models upgrade "+dir)
 
+	upgrade(tables + 1)
 	added, err := convert.Upgrade(dir)
-	require.NoError(t, err)
-	require.Equal(t, tables, added)
-	got, err := os.ReadFile(b.Path(models.ManifestName))
-	require.NoError(t, err)
-	require.Equal(t, string(want), string(got))
-	added, err = convert.Upgrade(dir)
 	require.NoError(t, err)
 	require.Zero(t, added)
 	entries, err := filepath.Glob(filepath.Join(dir, ".*"))
@@ -666,6 +710,7 @@ func TestUpgrade(t *testing.T) {
 	require.Empty(t, entries)
 }
 
+// TestSpeech copies the files of a voice into the bundle.
 func TestSpeech(t *testing.T) {
 	shape, err := synth.Find("tiny")
 	require.NoError(t, err)

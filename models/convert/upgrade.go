@@ -12,23 +12,24 @@ import (
 	"touchline/models/onnx"
 )
 
-// Upgrade adds the entries that the manifest of an older bundle lacks: the places of the tables, from the bundle's own graphs. It returns
-// the number of added entries; 0 if the bundle is complete.
+// Upgrade adds the entries that the manifest of an older bundle lacks: the places of tables and tensors, from the bundle's own
+// graphs. It returns the number of graphs with new entries; 0 if the bundle is complete.
 func Upgrade(dir string) (added int, err error) {
 	b, err := models.OpenBundle(dir)
 	if err != nil {
 		return 0, err
 	}
 	m := &b.Manifest
-	for i, g := range m.Graphs {
-		if !g.Kind.HasTable() || g.Table != nil {
+	for i := range m.Graphs {
+		g := &m.Graphs[i]
+		if !lacksPlaces(g) {
 			continue
 		}
 		content, err := os.ReadFile(b.Path(g.File))
 		if err != nil {
 			return 0, fmt.Errorf("upgrade bundle %s: %w", dir, err)
 		}
-		if m.Graphs[i].Table, err = tableOf(g, m.Dims, content); err != nil {
+		if err := addPlaces(g, m.Dims, content); err != nil {
 			return 0, fmt.Errorf("upgrade bundle %s: %s: %w", dir, g.File, err)
 		}
 		added++
@@ -56,26 +57,44 @@ func replaceManifest(dir string, m *models.Manifest) error {
 	return os.Rename(filepath.Join(work, models.ManifestName), filepath.Join(dir, models.ManifestName))
 }
 
-// tableOf finds the table of embeddings in a graph's ONNX file.
-func tableOf(g models.Graph, dims models.Dims, content []byte) (*models.Table, error) {
+// lacksPlaces reports whether a graph needs a table or tensors, and has none.
+func lacksPlaces(g *models.Graph) bool {
+	return g.Kind.HasTable() && g.Table == nil || g.HasTensors() && len(g.Tensors) == 0
+}
+
+// addPlaces adds the table or the tensors that a graph lacks, from its ONNX file.
+func addPlaces(g *models.Graph, dims models.Dims, content []byte) error {
+	if !lacksPlaces(g) {
+		return nil
+	}
 	constants, err := onnx.Constants(content)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	is := func(w onnx.Tensor) bool { return w.Name == graph.TextTable && len(w.Shape) == 2 }
-	if g.Kind == models.KindEmbed {
-		shape := []int64{int64(dims.Decoder.Vocab), int64(dims.Decoder.Hidden)}
-		is = func(w onnx.Tensor) bool { return slices.Equal(w.Shape, shape) }
-	}
+	var tensors []models.Tensor
 	for _, w := range constants {
-		if w.External == nil || !is(w) {
+		if w.External == nil {
 			continue
 		}
-		t := &models.Table{Name: w.Name, File: w.External.Location, Offset: w.External.Offset, Type: w.Type, Shape: [2]int64(w.Shape)}
+		t := models.Tensor{Name: w.Name, File: w.External.Location, Offset: w.External.Offset, Type: w.Type, Shape: w.Shape}
 		if w.External.Length != t.Bytes() {
-			return nil, fmt.Errorf("the table has %d bytes for %d numbers of type %s", w.External.Length, t.Shape, t.Type)
+			return fmt.Errorf("%s has %d bytes for %d numbers of type %s", t.Name, w.External.Length, t.Shape, t.Type)
 		}
-		return t, nil
+		tensors = append(tensors, t)
 	}
-	return nil, errors.New("no table of embeddings in a data file")
+	if g.HasTensors() {
+		g.Tensors = tensors
+		return nil
+	}
+	i := slices.IndexFunc(tensors, func(t models.Tensor) bool {
+		if g.Kind == models.KindEmbed {
+			return slices.Equal(t.Shape, []int64{int64(dims.Decoder.Vocab), int64(dims.Decoder.Hidden)})
+		}
+		return t.Name == graph.TextTable && len(t.Shape) == 2
+	})
+	if i < 0 {
+		return errors.New("no table of embeddings in a data file")
+	}
+	g.Table = &tensors[i]
+	return nil
 }

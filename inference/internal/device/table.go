@@ -32,7 +32,7 @@ func OpenTable(b *models.Bundle, g models.Graph, elem int) (*Table, error) {
 	return t, nil
 }
 
-func (t *Table) open(path string, at *models.Table) error {
+func (t *Table) open(path string, at *models.Tensor) error {
 	want := int64(t.count) * int64(t.row)
 	if at.Bytes() != want {
 		return fmt.Errorf("%s: must have %d bytes for %d rows of %d, has %d", at.File, want, t.count, t.row, at.Bytes())
