@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -59,6 +60,19 @@ func weight(name string, t models.Type, raw []byte, dims ...int64) message {
 		m = m.number(1, d)
 	}
 	return m.number(2, int64(t)).text(8, name).bytes(9, raw) // data_type, name, raw_data
+}
+
+// external is a constant tensor at the start of a data file beside the model.
+func external(name, file string, t models.Type, dims ...int64) message {
+	bytes := int64(t.Size())
+	var m message
+	for _, d := range dims {
+		m, bytes = m.number(1, d), bytes*d
+	}
+	entry := func(key, value string) message { return message{}.text(1, key).text(2, value) }
+	m = m.number(2, int64(t)).text(8, name)                                                           // data_type, name
+	m = m.bytes(13, entry("location", file)).bytes(13, entry("length", strconv.FormatInt(bytes, 10))) // external_data
+	return m.number(14, 1)                                                                            // data_location EXTERNAL
 }
 
 func node(domain, op string, in, out []string, attributes ...message) message {

@@ -39,6 +39,11 @@ type SessionOptions struct {
 	// Hosted are initializers by name that stay in host memory. A GPU reads only the rows that a run needs.
 	Hosted map[string]Hosted
 
+	// Placed are initializers by name whose memory the caller owns, on the session's processor; the session holds them until it is
+	// freed. ONNX Runtime ignores unknown names and checks neither type nor shape. It does not read their values from the data
+	// file, which must still exist but may be empty; only values that it folds or fuses while it optimizes the graph come from there.
+	Placed map[string]*Tensor
+
 	cuda map[string]string // more options of the CUDA provider, for tests
 }
 

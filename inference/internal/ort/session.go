@@ -26,7 +26,7 @@ type Session struct {
 	handle  *C.OrtSession
 	inputs  []ValueInfo
 	outputs []ValueInfo
-	hosted  []*Tensor
+	placed  []*Tensor // initializers
 }
 
 // NewSession loads a graph file with its data files. On CUDA all nodes with a GPU kernel run on the device's stream.
@@ -56,6 +56,11 @@ func (s *Session) load(op string, o SessionOptions) error {
 	defer C.tl_options_free(lib.api, options)
 	for name, h := range o.Hosted {
 		if err := s.host(options, name, h); err != nil {
+			return fmt.Errorf("%s: %w", op, err)
+		}
+	}
+	for name, t := range o.Placed {
+		if err := s.place("place "+name, options, name, t); err != nil {
 			return fmt.Errorf("%s: %w", op, err)
 		}
 	}
@@ -97,8 +102,20 @@ func (s *Session) host(options *C.OrtSessionOptions, name string, h Hosted) erro
 		return err
 	}
 	t.owned = m
-	s.hosted = append(s.hosted, t)
-	lib, text := d.runtime.lib, C.CString(name)
+	defer t.Close()
+	return s.place(op, options, name, t)
+}
+
+// place makes a tensor the value of an initializer and holds it until the session is freed.
+func (s *Session) place(op string, options *C.OrtSessionOptions, name string, t *Tensor) error {
+	if on := t.place.memory.device; on.kind != s.device.kind || on.index != s.device.index {
+		return fmt.Errorf("%s: expected a tensor on %s, it is on %s", op, s.device.name, on.name)
+	}
+	if !t.life.use() {
+		return closedError(op + ": tensor")
+	}
+	s.placed = append(s.placed, t)
+	lib, text := s.device.runtime.lib, C.CString(name)
 	defer freeString(text)
 	return lib.check(op, C.tl_options_initializer(lib.api, options, text, t.value))
 }
@@ -107,8 +124,8 @@ func (s *Session) free() {
 	if s.handle != nil {
 		C.tl_session_free(s.device.runtime.lib.api, s.handle)
 	}
-	for _, t := range s.hosted {
-		_ = t.Close()
+	for _, t := range s.placed {
+		t.life.drop()
 	}
 	s.device.life.drop()
 }
