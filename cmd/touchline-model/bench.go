@@ -42,6 +42,7 @@ type benchModelCmd struct {
 	Duration time.Duration `default:"60s" help:"Duration of each row of that table."`
 	Interval time.Duration `default:"5s" help:"Mean time between two cycles of a room."`
 	Compare  string        `type:"existingfile" help:"Results of bench/hf_eager.py, for a column of comparison."`
+	Stock    bool          `help:"Let ONNX Runtime run all decode steps, without own kernels."`
 	Out      string        `type:"path" help:"File to write the tables to as well."`
 	Part     string        `hidden:"" help:"Measure one part and write the results to --out as JSON."`
 }

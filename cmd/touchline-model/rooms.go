@@ -28,7 +28,7 @@ func (b *modelBench) stages() {
 	m, err := models.OpenBundle(b.Bundle)
 	b.Check(err)
 	images, batches, speaking := []int{1, 2, 4}, []int{1, 2, 4, 8, 16, 32, 64}, []int{1, 4, 8, 16, 32}
-	s, err := timing.TimeStages(b.Context(), m, minicpmo.Options{Config: b.config("auto")}, timing.StageOptions{
+	s, err := timing.TimeStages(b.Context(), m, minicpmo.Options{Config: b.config("auto"), Stock: b.Stock}, timing.StageOptions{
 		Runs: b.Runs, Prompt: b.Prompt, Images: images, Rooms: batches, Speaking: speaking,
 	})
 	b.Check(err)
@@ -94,6 +94,7 @@ func (b *modelBench) open(bundle string, c minicpmo.Settings) *minicpmo.Engine {
 	b.Check(err)
 	begin := time.Now()
 	e, err := minicpmo.Open(b.Context(), m, minicpmo.Options{
+		Stock:  b.Stock,
 		Config: c, Logger: zerolog.New(os.Stderr).Level(zerolog.WarnLevel), Workers: max(1, runtime.GOMAXPROCS(0)-2),
 	})
 	b.Check(err)

@@ -1,6 +1,7 @@
 package minicpmo
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -35,10 +36,15 @@ type device struct {
 	wide     []float32 // hidden states
 	lastRun  time.Time // end of the last decode step; zero if other work followed
 	fetched  int       // hidden states of each slot of the last run
+
+	placed  *networks.Arena        // of weights for own kernels
+	weights map[string]ort.Pointer // nil without them
+	ownSet  int
+	why     error // why there are no own kernels
 }
 
 // openDevice loads the networks, and reports the progress.
-func (e *Engine) openDevice(b *models.Bundle, sel *selection, rt *ort.Runtime, dev *ort.Device, o Options) (*device, error) {
+func (e *Engine) openDevice(ctx context.Context, b *models.Bundle, sel *selection, rt *ort.Runtime, dev *ort.Device, o Options) (*device, error) {
 	d := &device{
 		sel: sel, bundle: b, runtime: rt, dev: dev, now: e.now, stats: e.stats, elem: int(sel.elem()),
 		float: models.Float32, biasRows: map[*sample.Set][]float32{},
@@ -52,14 +58,14 @@ func (e *Engine) openDevice(b *models.Bundle, sel *selection, rt *ort.Runtime, d
 			return e.before - free, err
 		})()
 	}
-	if err := d.load(progress, e.vision, o); err != nil {
+	if err := d.load(ctx, progress, e.vision, o); err != nil {
 		return nil, errors.Join(err, d.close())
 	}
 	return d, nil
 }
 
 // load loads the graphs and allocates the memory.
-func (d *device) load(progress *loading, cfg vision.Config, o Options) (err error) {
+func (d *device) load(ctx context.Context, progress *loading, cfg vision.Config, o Options) (err error) {
 	sel := d.sel
 	var loaded int64
 	progress.stageAt("embedding table", loaded)
@@ -68,13 +74,11 @@ func (d *device) load(progress *loading, cfg vision.Config, o Options) (err erro
 	}
 	// A memory plan for each prompt length would only make the arenas grow.
 	options := ort.SessionOptions{CUDAGraph: true, Threads: o.Threads, NoMemoryPattern: true}
-	for _, g := range sel.decoders {
+	for set, g := range sel.decoders {
 		progress.stageAt(string(g.Weights)+" decoder", loaded)
-		s, err := d.runtime.NewSession(d.bundle.Path(g.File), d.dev, options)
-		if err != nil {
+		if err := d.loadDecoder(ctx, set, g, options, o); err != nil {
 			return fmt.Errorf("load the %s decoder: %w", g.Weights, err)
 		}
-		d.sessions = append(d.sessions, s)
 		loaded += g.WeightBytes
 	}
 	if sel.vision != nil {
@@ -92,7 +96,10 @@ func (d *device) load(progress *loading, cfg vision.Config, o Options) (err erro
 		},
 		Hidden: c.Hidden, Vocab: c.Vocab, Top: min(topK, c.Vocab), States: true, Several: sel.several(), Pad: max(o.test.pad, 1),
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	return d.openOwn()
 }
 
 // close frees everything, the sessions last.
@@ -108,5 +115,8 @@ func (d *device) close() error {
 		err = errors.Join(err, s.Close())
 	}
 	d.sessions = nil
+	if d.placed != nil {
+		err = errors.Join(err, d.placed.Close())
+	}
 	return errors.Join(err, d.table.Close())
 }

@@ -18,7 +18,13 @@ func (d *device) decode(set int, r kvcache.Range, tokens, lengths []int32, hidde
 		d.stats.count(func(s *Stats) { s.Host.took(took) })
 	}
 	d.lastRun = time.Time{}
-	if err := d.decoder.Tokens(set, r, tokens, lengths); err != nil {
+	var err error
+	if d.own(set, r, tokens) {
+		err = d.decoder.OwnTokens(r, tokens, lengths)
+	} else {
+		err = d.decoder.Tokens(set, r, tokens, lengths)
+	}
+	if err != nil {
 		return err
 	}
 	d.lastRun = d.now()

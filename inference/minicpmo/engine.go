@@ -39,6 +39,8 @@ type Options struct {
 	Workers int
 	// Threads is the number of threads of one operator on the CPU; 0 means one per core.
 	Threads int
+	// Stock makes ONNX Runtime run all decode steps, without own kernels, to compare them.
+	Stock bool
 
 	test testOptions
 }
@@ -71,9 +73,11 @@ type Engine struct {
 	loop    *loop
 	workers *workers
 	cache   *pictures
-	voice   *voice.Speech // nil without a voice of its own
-	tokens  *tokenizer.Tokenizer
-	builder *tokenizer.Builder
+	// ownKernels is whether they run decode steps of int4.
+	ownKernels bool
+	voice      *voice.Speech // nil without a voice of its own
+	tokens     *tokenizer.Tokenizer
+	builder    *tokenizer.Builder
 	// vocabulary returns the pieces for schemas, prepared at the first use.
 	vocabulary func() (*schema.Vocabulary, error)
 	vision     vision.Config

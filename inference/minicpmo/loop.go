@@ -129,7 +129,7 @@ func (l *loop) Pause() time.Duration {
 	if l.voice != nil && !slices.ContainsFunc(l.Rows, func(c *cycle) bool { return c != nil && !c.spoken() }) {
 		pause = max(pause, spokenPause)
 	}
-	return pause - l.weights.step(l.Cover().Size)
+	return pause - l.weights.step(l.Cover().Size, l.Active)
 }
 
 // voicePoll is how often a voice that is ahead is looked after.
@@ -217,7 +217,7 @@ func (l *loop) prepareWork(left time.Duration, further bool) (bool, error) {
 
 // Step implements step.Engine.
 func (l *loop) Step(r kvcache.Range, tokens, lengths []int32) error {
-	set, begin := l.weights.choose(r.Size), l.now()
+	set, begin := l.weights.choose(r.Size, l.Active), l.now()
 	hidden := slices.ContainsFunc(l.Rows, func(c *cycle) bool { return c != nil && c.hidden })
 	if err := l.dev.decode(set, r, tokens, lengths, hidden); err != nil {
 		return err

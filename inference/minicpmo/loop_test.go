@@ -423,22 +423,22 @@ func TestWeightsSwitch(t *testing.T) {
 	s := switcher{costs: toyCosts()}
 	require.Equal(t, 8, s.from())
 	for range 10 {
-		require.Equal(t, 0, s.choose(4))
+		require.Equal(t, 0, s.choose(4, 4))
 	}
-	require.Equal(t, 0, s.choose(8), "one step does not change the set")
-	require.Equal(t, 0, s.choose(4))
-	require.Equal(t, 0, s.choose(8))
-	require.Equal(t, 0, s.choose(8))
-	require.Equal(t, 1, s.choose(8))
-	require.Equal(t, 1, s.choose(64))
-	require.Equal(t, 1, s.choose(1))
-	require.Equal(t, 1, s.choose(1))
-	require.Equal(t, 0, s.choose(1))
-	require.Zero(t, (&switcher{}).choose(64))
+	require.Equal(t, 0, s.choose(8, 8), "one step does not change the set")
+	require.Equal(t, 0, s.choose(4, 4))
+	require.Equal(t, 0, s.choose(8, 8))
+	require.Equal(t, 0, s.choose(8, 8))
+	require.Equal(t, 1, s.choose(8, 8))
+	require.Equal(t, 1, s.choose(64, 64))
+	require.Equal(t, 1, s.choose(1, 1))
+	require.Equal(t, 1, s.choose(1, 1))
+	require.Equal(t, 0, s.choose(1, 1))
+	require.Zero(t, (&switcher{}).choose(64, 64))
 
 	// Without a graph of the first set for a range, the other set decodes it at once.
 	s = switcher{costs: toyCosts()}
-	require.Equal(t, 1, s.choose(64))
+	require.Equal(t, 1, s.choose(64, 64))
 }
 
 func TestFramesShareRuns(t *testing.T) {

@@ -57,7 +57,7 @@ func OpenDevice(ctx context.Context, b *models.Bundle, o Options) (_ *Device, er
 		m.Weights = append(m.Weights, g.Weights)
 	}
 	e.stats, o.Progress = newCounters(sel.names()), func(int, string) {}
-	if m.d, err = e.openDevice(b, sel, rt, dev, o); err != nil {
+	if m.d, err = e.openDevice(ctx, b, sel, rt, dev, o); err != nil {
 		return nil, err
 	}
 	if _, err = m.d.warm(ctx, func(int) {}); err != nil {

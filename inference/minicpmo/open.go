@@ -166,7 +166,7 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 	var d *device
 	if err := e.Start(ctx, step.Thread{
 		Open: func(run context.Context) (err error) {
-			if d, err = e.openDevice(b, sel, rt, dev, o); err != nil {
+			if d, err = e.openDevice(run, b, sel, rt, dev, o); err != nil {
 				return err
 			}
 			return e.begin(ctx, run, d, sel, o)
@@ -264,6 +264,9 @@ func (e *Engine) mute(why error) {
 func (e *Engine) describe(s *selection, dev *ort.Device) string {
 	text := fmt.Sprintf("%s in %s on %s, %s of %d tokens", e.name, strings.Join(s.names(), " and "), dev.Name(),
 		networks.Plural(s.layout.Slots, "slot", "slots"), s.layout.MaxLen)
+	if e.ownKernels {
+		text += ", own kernels"
+	}
 	if at := e.stats.read().Switch; at > 0 {
 		text += fmt.Sprintf(", %s from %d rooms on", s.decoders[1].Weights, at)
 	}
@@ -300,6 +303,9 @@ func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, 
 	if err != nil {
 		return err
 	}
+	if e.ownKernels = d.decoder.HasOwn(); !e.ownKernels && sel.device == models.DeviceCUDA {
+		e.log.Warn().Err(d.why).Msg("ONNX Runtime runs all decode steps")
+	}
 	if o.test.steps != nil {
 		warm.steps = o.test.steps
 	}
@@ -325,6 +331,7 @@ const (
 
 // join connects loop, cache and n workers, which it starts. The graphs' floats have elem bytes.
 func (e *Engine) join(ctx context.Context, w warmth, elem, n int) error {
+	e.loop.weights.rows = e.ownKernels
 	e.loop.weights.start(w.steps)
 	e.loop.prefillCost, e.loop.visionCost = w.prefill, w.vision
 	e.stats.count(func(s *Stats) { s.Switch = e.loop.weights.from() })

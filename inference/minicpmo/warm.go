@@ -23,7 +23,11 @@ func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth
 	var jobs []job
 	for set := range d.sessions {
 		if d.sel.device == models.DeviceCUDA {
-			for _, r := range l.Ranges(d.sel.captured[set]) {
+			captured := d.sel.captured[set]
+			if set == d.ownSet && d.decoder.HasOwn() && captured <= networks.OwnRows {
+				captured = 0 // nothing to capture
+			}
+			for _, r := range l.Ranges(captured) {
 				jobs = append(jobs, job{set, r})
 			}
 		} else {
@@ -32,6 +36,9 @@ func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth
 	}
 	if w.prefill, err = d.warmPrefill(); err != nil {
 		return w, fmt.Errorf("warm up the prefill: %w", err)
+	}
+	if err := d.checkOwn(); err != nil {
+		return w, fmt.Errorf("check the own kernels: %w", err)
 	}
 	for i, j := range jobs {
 		if ctx.Err() != nil {

@@ -11,6 +11,7 @@ import (
 // rooms do not cause constant changes.
 type switcher struct {
 	costs   stepCosts
+	rows    bool // the first set's costs are by rows, wherever their slots are
 	current int
 	doubts  int
 }
@@ -21,18 +22,18 @@ const (
 	never        = time.Duration(1 << 60)
 )
 
-// choose returns the set for a range of a size.
-func (s *switcher) choose(size int) int {
+// choose returns the set for some rows in a range of a size.
+func (s *switcher) choose(size, rows int) int {
 	if len(s.costs) < 2 {
 		return 0
 	}
-	best, mine := s.current, s.cost(s.current, size)
+	best, mine := s.current, s.cost(s.current, size, rows)
 	for set := range s.costs {
-		if c := s.cost(set, size); c < s.cost(best, size) {
+		if c := s.cost(set, size, rows); c < s.cost(best, size, rows) {
 			best = set
 		}
 	}
-	gain := float64(mine-s.cost(best, size)) / float64(max(mine, 1))
+	gain := float64(mine-s.cost(best, size, rows)) / float64(max(mine, 1))
 	if best == s.current || gain <= switchMargin {
 		s.doubts = 0
 		return s.current
@@ -46,17 +47,20 @@ func (s *switcher) choose(size int) int {
 
 // start sets the measured costs and starts with the fastest set for one room.
 func (s *switcher) start(costs stepCosts) {
-	*s = switcher{costs: costs}
+	*s = switcher{costs: costs, rows: s.rows}
 	for set := range costs {
-		if s.cost(set, 1) < s.cost(s.current, 1) {
+		if s.cost(set, 1, 1) < s.cost(s.current, 1, 1) {
 			s.current = set
 		}
 	}
 }
 
 // cost returns the duration of a step, or never for a size without a graph.
-func (s *switcher) cost(set, size int) time.Duration {
-	i := bits.Len(uint(size)) - 1
+func (s *switcher) cost(set, size, rows int) time.Duration {
+	if set == 0 && s.rows {
+		size = rows
+	}
+	i := bits.Len(uint(max(size, 1) - 1))
 	if set >= len(s.costs) || i >= len(s.costs[set]) || s.costs[set][i] <= 0 {
 		return never
 	}
@@ -64,8 +68,8 @@ func (s *switcher) cost(set, size int) time.Duration {
 }
 
 // step estimates the duration of a decode step.
-func (s *switcher) step(size int) time.Duration {
-	if c := s.cost(s.current, size); c < never {
+func (s *switcher) step(size, rows int) time.Duration {
+	if c := s.cost(s.current, size, rows); c < never {
 		return c
 	}
 	return 0
@@ -78,7 +82,7 @@ func (s *switcher) from() int {
 	}
 	for i := range s.costs[0] {
 		for set := 1; set < len(s.costs); set++ {
-			if s.cost(set, 1<<i) < s.cost(0, 1<<i) {
+			if s.cost(set, 1<<i, 1<<i) < s.cost(0, 1<<i, 1<<i) {
 				return 1 << i
 			}
 		}

@@ -196,7 +196,9 @@ func (d *Device) Name() string { return d.name }
 func (d *Device) Stream() uintptr { return uintptr(d.stream) }
 
 // Library returns the handle of a CUDA library, from ONNX Runtime's folder or the system.
-func (d *Device) Library(name string) (unsafe.Pointer, error) { return openCUDA(filepath.Dir(d.runtime.lib.path), name) }
+func (d *Device) Library(name string) (unsafe.Pointer, error) {
+	return openCUDA(filepath.Dir(d.runtime.lib.path), name)
+}
 
 // Synchronize waits for all work queued on the stream and returns its errors.
 func (d *Device) Synchronize() error {

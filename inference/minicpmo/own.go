@@ -1,0 +1,210 @@
+package minicpmo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+
+	"touchline/inference/internal/cuda"
+	networks "touchline/inference/internal/device"
+	"touchline/inference/internal/kvcache"
+	"touchline/inference/internal/ort"
+	"touchline/models"
+)
+
+// ownBlock is the inputs per scale that own kernels support.
+const ownBlock = 32
+
+// noOwn returns why a decoder has no own kernels; nil if it may have them.
+func noOwn(g models.Graph, o Options) error {
+	switch {
+	case o.Stock:
+		return fmt.Errorf("%w: they are switched off", cuda.ErrNone)
+	case g.Weights != models.WeightsInt4 || g.Device != models.DeviceCUDA:
+		return fmt.Errorf("%w: weights are %s for %s", cuda.ErrNone, g.Weights, g.Device)
+	case g.ZeroPoints || g.Block != ownBlock:
+		return fmt.Errorf("%w: weights have zero points or blocks of %d", cuda.ErrNone, g.Block)
+	case len(g.Tensors) == 0:
+		return fmt.Errorf("%w: the bundle lacks the places of its weights: run `touchline models upgrade`", cuda.ErrNone)
+	}
+	return nil
+}
+
+// loadDecoder loads a decoder. The weights of one with own kernels are loaded here, and shared with ONNX Runtime.
+func (d *device) loadDecoder(ctx context.Context, set int, g models.Graph, options ort.SessionOptions, o Options) error {
+	if why := noOwn(g, o); why == nil {
+		placed, err := d.loadWeights(ctx, g)
+		if err != nil {
+			return err
+		}
+		options.Placed, d.ownSet = placed, set
+	} else if d.why == nil || g.Weights == models.WeightsInt4 {
+		d.why = why
+	}
+	s, err := d.runtime.NewSession(d.bundle.Path(g.File), d.dev, options)
+	if err != nil {
+		return err
+	}
+	d.sessions = append(d.sessions, s)
+	return nil
+}
+
+// loadWeights copies the initializers of a graph to the device.
+func (d *device) loadWeights(ctx context.Context, g models.Graph) (map[string]*ort.Tensor, error) {
+	parts := make([]networks.Part, len(g.Tensors))
+	for i, t := range g.Tensors {
+		parts[i] = networks.Part{File: d.bundle.Path(t.File), Offset: t.Offset, Bytes: t.Bytes()}
+	}
+	d.placed = networks.NewArena(d.runtime, d.dev)
+	places, err := d.placed.Load(ctx, string(g.Weights)+" weights", parts, 0)
+	if err != nil {
+		return nil, err
+	}
+	d.weights = map[string]ort.Pointer{}
+	tensors := map[string]*ort.Tensor{}
+	for i, t := range g.Tensors {
+		d.weights[t.Name] = places[i]
+		if tensors[t.Name], err = d.placed.TensorAt(places[i], t.Type, t.Shape...); err != nil {
+			return nil, err
+		}
+	}
+	return tensors, nil
+}
+
+// openOwn makes the own kernels, if the weights are there. Without them ONNX Runtime runs all steps.
+func (d *device) openOwn() error {
+	if d.weights == nil {
+		return nil
+	}
+	err := d.decoder.OpenOwn(d.weights, d.sel.dims.Decoder, d.sel.decoders[d.ownSet].Head)
+	if errors.Is(err, ort.ErrDeviceLost) {
+		return err
+	}
+	d.why = err
+	return nil
+}
+
+// own reports whether own kernels run a step of a weight set.
+func (d *device) own(set int, r kvcache.Range, tokens []int32) bool {
+	if set != d.ownSet || !d.decoder.HasOwn() {
+		return false
+	}
+	n := 0
+	for _, token := range tokens[r.Start : r.Start+r.Size] {
+		if token >= 0 {
+			n++
+		}
+	}
+	return n > 0 && n <= networks.OwnRows
+}
+
+// Limits of the difference between own kernels and ONNX Runtime, as parts of a row's largest logit.
+const (
+	ownMost = 6e-3
+	ownRMS  = 2e-3
+)
+
+// checkOwn compares a step of own kernels with ONNX Runtime's for each number of rows, in slots that are no neighbours and with lengths that
+// differ. After a difference, ONNX Runtime runs all steps. All slots have other contents afterwards.
+func (d *device) checkOwn() error {
+	if !d.decoder.HasOwn() {
+		return nil
+	}
+	l, vocab := d.sel.layout, d.sel.dims.Decoder.Vocab
+	rng := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // reproducible
+	rows := min(networks.OwnRows, l.Slots)
+	lengths := make([]int32, l.Slots)
+	slots := make([]int, rows)
+	for i := range slots {
+		slot := i * (l.Slots / rows)
+		slots[i], lengths[slot] = slot, int32(min(1+i*i*17, l.MaxLen-2))
+		p := &prompt{ids: make([]int32, lengths[slot])}
+		for j := range p.ids {
+			p.ids[j] = rng.Int32N(int32(vocab))
+		}
+		for from := 0; from < len(p.ids); from += d.sel.chunk {
+			if err := d.prefill(d.sel.prefill, slot, p, from, min(from+d.sel.chunk, len(p.ids)), 0); err != nil {
+				return err
+			}
+		}
+	}
+	for n := 1; n <= rows; n *= 2 {
+		if err := d.checkRows(slots[rows-n:], lengths, rng); err != nil {
+			if !errors.Is(err, cuda.ErrNone) {
+				return err
+			}
+			d.decoder.DropOwn()
+			d.why = err
+			return nil
+		}
+	}
+	return nil
+}
+
+func (d *device) checkRows(slots []int, lengths []int32, rng *rand.Rand) error {
+	l, vocab := d.sel.layout, d.sel.dims.Decoder.Vocab
+	tokens := make([]int32, l.Slots)
+	for i := range tokens {
+		tokens[i] = -1
+	}
+	for _, slot := range slots {
+		tokens[slot] = rng.Int32N(int32(vocab))
+	}
+	r := l.Cover(slots[0], slots[len(slots)-1])
+	if err := d.decoder.Tokens(d.ownSet, r, tokens, lengths); err != nil {
+		return err
+	}
+	var want []float32
+	for _, slot := range slots {
+		row, err := d.decoder.Logits(slot)
+		if err != nil {
+			return err
+		}
+		want = append(want, row...)
+	}
+	if err := d.decoder.OwnTokens(r, tokens, lengths); err != nil {
+		return err
+	}
+	for i, slot := range slots {
+		row, err := d.decoder.Logits(slot)
+		if err != nil {
+			return err
+		}
+		if why := differ(row, want[i*vocab:(i+1)*vocab]); why != "" {
+			return fmt.Errorf("%w: the check of %d rows failed at %d positions: %s", cuda.ErrNone, len(slots), lengths[slot], why)
+		}
+	}
+	return nil
+}
+
+// differ says how a row of logits differs from ONNX Runtime's, or returns an empty text for a difference within the limits. The best id
+// must be the same unless the two best are nearer to each other than twice the difference.
+func differ(got, want []float32) string {
+	var most, square, largest float64
+	best, own := 0, 0
+	for i, w := range want {
+		d := math.Abs(float64(got[i]) - float64(w))
+		most, square, largest = max(most, d), square+d*d, max(largest, math.Abs(float64(w)))
+		if math.IsNaN(d) {
+			return fmt.Sprintf("logit %d is %g", i, got[i])
+		}
+		if w > want[best] {
+			best = i
+		}
+		if got[i] > got[own] {
+			own = i
+		}
+	}
+	rms := math.Sqrt(square / float64(len(want)))
+	switch {
+	case most > ownMost*largest:
+		return fmt.Sprintf("a logit differs by %.2g of the largest", most/largest)
+	case rms > ownRMS*largest:
+		return fmt.Sprintf("logits differ by %.2g of the largest (rms)", rms/largest)
+	case own != best && float64(want[best]-want[own]) > 2*most:
+		return fmt.Sprintf("the best id is %d instead of %d", own, best)
+	}
+	return ""
+}
