@@ -73,11 +73,9 @@ type Engine struct {
 	loop    *loop
 	workers *workers
 	cache   *pictures
-	// ownKernels is whether they run decode steps of int4.
-	ownKernels bool
-	voice      *voice.Speech // nil without a voice of its own
-	tokens     *tokenizer.Tokenizer
-	builder    *tokenizer.Builder
+	voice   *voice.Speech // nil without a voice of its own
+	tokens  *tokenizer.Tokenizer
+	builder *tokenizer.Builder
 	// vocabulary returns the pieces for schemas, prepared at the first use.
 	vocabulary func() (*schema.Vocabulary, error)
 	vision     vision.Config

@@ -90,6 +90,8 @@ type Stats struct {
 	MemoryPlanned, MemoryUsed, MemoryFree int64
 	// Switch is the batch size from which the second weight set decodes; 0 means never.
 	Switch int
+	// OwnKernels is whether own CUDA kernels run the decode steps of few answers.
+	OwnKernels bool
 }
 
 // distributions returns the distributions of times and of sizes.

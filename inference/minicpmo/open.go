@@ -264,10 +264,11 @@ func (e *Engine) mute(why error) {
 func (e *Engine) describe(s *selection, dev *ort.Device) string {
 	text := fmt.Sprintf("%s in %s on %s, %s of %d tokens", e.name, strings.Join(s.names(), " and "), dev.Name(),
 		networks.Plural(s.layout.Slots, "slot", "slots"), s.layout.MaxLen)
-	if e.ownKernels {
-		text += ", own kernels"
+	stats := e.stats.read()
+	if stats.OwnKernels {
+		text += ", decode steps by own kernels"
 	}
-	if at := e.stats.read().Switch; at > 0 {
+	if at := stats.Switch; at > 0 {
 		text += fmt.Sprintf(", %s from %d rooms on", s.decoders[1].Weights, at)
 	}
 	if e.voice != nil {
@@ -303,9 +304,12 @@ func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, 
 	if err != nil {
 		return err
 	}
-	if e.ownKernels = d.decoder.HasOwn(); !e.ownKernels && sel.device == models.DeviceCUDA {
-		e.log.Warn().Err(d.why).Msg("ONNX Runtime runs all decode steps")
+	own := d.decoder.HasOwn()
+	if !own && sel.device == models.DeviceCUDA {
+		e.log.Warn().Err(d.why).Msg("decode steps have no own kernels; ONNX Runtime runs them")
 	}
+	e.stats.count(func(s *Stats) { s.OwnKernels = own })
+	e.loop.weights.rows = own
 	if o.test.steps != nil {
 		warm.steps = o.test.steps
 	}
@@ -331,7 +335,6 @@ const (
 
 // join connects loop, cache and n workers, which it starts. The graphs' floats have elem bytes.
 func (e *Engine) join(ctx context.Context, w warmth, elem, n int) error {
-	e.loop.weights.rows = e.ownKernels
 	e.loop.weights.start(w.steps)
 	e.loop.prefillCost, e.loop.visionCost = w.prefill, w.vision
 	e.stats.count(func(s *Stats) { s.Switch = e.loop.weights.from() })

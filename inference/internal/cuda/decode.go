@@ -209,12 +209,6 @@ func (k *Decoder) compile(c *Compiler, s Shape) error {
 	return nil
 }
 
-// Bytes returns the memory of the kernels besides the weights.
-func (s Shape) Bytes(blocks int) int64 {
-	_, total := s.parts(blocks)
-	return total
-}
-
 // The parts of the decoder's memory.
 const (
 	partLayers = iota
