@@ -1,6 +1,6 @@
 // Package cuda runs the project's own CUDA kernels, on the stream of a device of package ort. NVRTC compiles their sources, which are
-// part of the program, for the card at hand when a model is loaded; the results are kept in the user's cache folder. It has no
-// goroutines; the goroutine that owns the device makes all calls.
+// part of the program, for the card at hand when a model is loaded; the results are kept in the user's cache folder. The goroutine that
+// owns the device makes all calls.
 package cuda
 
 // #cgo LDFLAGS: -ldl
@@ -17,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync"
 	"unsafe"
 
 	"touchline/inference/internal/ort"
@@ -25,11 +26,11 @@ import (
 // ErrNone is returned if own kernels cannot be used on a device: it is a CPU, an older card, or NVRTC is missing.
 var ErrNone = errors.New("no own kernels")
 
-// library is a loaded library with its functions.
+// library is a loaded library with its functions. Safe for concurrent use.
 type library struct {
 	name   string
 	handle unsafe.Pointer
-	found  map[string]unsafe.Pointer
+	found  sync.Map // of functions, by name
 }
 
 func open(dev *ort.Device, name string) (*library, error) {
@@ -37,25 +38,26 @@ func open(dev *ort.Device, name string) (*library, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNone, err)
 	}
-	return &library{name: name, handle: handle, found: map[string]unsafe.Pointer{}}, nil
+	return &library{name: name, handle: handle}, nil
 }
 
 // call calls a function and returns its result, 0 for success. Pointers among the arguments must stay reachable and unmoved: they are
 // pinned by the callers.
 func (l *library) call(function string, args ...uintptr) (int, error) {
-	f := l.found[function]
-	if f == nil {
+	f, ok := l.found.Load(function)
+	if !ok {
 		name := append([]byte(function), 0)
-		if f = C.dlsym(l.handle, (*C.char)(unsafe.Pointer(&name[0]))); f == nil {
+		address := C.dlsym(l.handle, (*C.char)(unsafe.Pointer(&name[0])))
+		if address == nil {
 			return 0, fmt.Errorf("%w: %s has no %s", ErrNone, l.name, function)
 		}
-		l.found[function] = f
+		f, _ = l.found.LoadOrStore(function, address)
 	}
 	var a [11]C.uintptr_t
 	for i, v := range args {
 		a[i] = C.uintptr_t(v)
 	}
-	return int(C.tl_call(f, &a[0])), nil
+	return int(C.tl_call(f.(unsafe.Pointer), &a[0])), nil
 }
 
 // pinned is Go memory that native code reads and writes during a call.

@@ -76,7 +76,7 @@ __device__ __forceinline__ uint4 fresh16(const void *p) { uint4 v; asm volatile(
 __device__ __forceinline__ u16 fresh2(const u16 *p) { u16 v; asm volatile("ld.global.cg.u16 %0,[%1];" : "=h"(v) : "l"(p) : "memory"); return v; }
 __device__ __forceinline__ float fresh4(const float *p) { float v; asm volatile("ld.global.cg.f32 %0,[%1];" : "=f"(v) : "l"(p) : "memory"); return v; }
 __device__ __forceinline__ u32 shared_at(const void *p) { return (u32)__cvta_generic_to_shared(p); }
-__device__ __forceinline__ void copy16(u32 to, const void *from) { asm volatile("cp.async.cg.shared.global.L2::128B [%0],[%1],16;" ::"r"(to), "l"(from)); }
+__device__ __forceinline__ void copy16(u32 to, const void *from) { asm volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(to), "l"(from)); }
 __device__ __forceinline__ void copy8(u32 to, const void *from) { asm volatile("cp.async.ca.shared.global [%0],[%1],8;" ::"r"(to), "l"(from)); }
 __device__ __forceinline__ void copy4(u32 to, const void *from) { asm volatile("cp.async.ca.shared.global [%0],[%1],4;" ::"r"(to), "l"(from)); }
 __device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }

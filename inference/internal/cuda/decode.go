@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"sync"
 	"unsafe"
 
 	"touchline/inference/internal/ort"
@@ -179,17 +180,24 @@ func NewDecoder(d *Driver, c *Compiler, s Shape, w Weights, ports Ports) (*Decod
 	return k, nil
 }
 
+// compile compiles the kernels for all numbers of rows, at the same time, and loads them.
 func (k *Decoder) compile(c *Compiler, s Shape) error {
-	for _, rows := range Rows() {
-		p, err := planFor(s, rows, k.driver.Blocks, k.driver.Shared)
-		if err != nil {
-			return err
-		}
-		cubin, err := c.Compile(decodeSource, k.driver.Arch, s.macros(rows, p))
-		if err != nil {
-			return err
-		}
-		m, err := k.driver.Load(cubin)
+	plans, cubins, failed := make([]plan, len(Rows())), make([][]byte, len(Rows())), make([]error, len(Rows()))
+	var compiling sync.WaitGroup
+	for i, rows := range Rows() {
+		compiling.Go(func() {
+			if plans[i], failed[i] = planFor(s, rows, k.driver.Blocks, k.driver.Shared); failed[i] == nil {
+				cubins[i], failed[i] = c.Compile(decodeSource, k.driver.Arch, s.macros(rows, plans[i]))
+			}
+		})
+	}
+	compiling.Wait()
+	if err := errors.Join(failed...); err != nil {
+		return err
+	}
+	for i, rows := range Rows() {
+		p := plans[i]
+		m, err := k.driver.Load(cubins[i])
 		if err != nil {
 			return err
 		}
