@@ -44,7 +44,9 @@ type device struct {
 }
 
 // openDevice loads the networks, and reports the progress.
-func (e *Engine) openDevice(ctx context.Context, b *models.Bundle, sel *selection, rt *ort.Runtime, dev *ort.Device, o Options) (*device, error) {
+func (e *Engine) openDevice(
+	ctx context.Context, b *models.Bundle, sel *selection, rt *ort.Runtime, dev *ort.Device, o Options,
+) (*device, error) {
 	d := &device{
 		sel: sel, bundle: b, runtime: rt, dev: dev, now: e.now, stats: e.stats, elem: int(sel.elem()),
 		float: models.Float32, biasRows: map[*sample.Set][]float32{},

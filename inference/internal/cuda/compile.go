@@ -98,7 +98,7 @@ func (c *Compiler) compile(source string, options []string) ([]byte, error) {
 	for i, o := range options {
 		option := append([]byte(o), 0)
 		p.Pin(&option[0])
-		list[i] = unsafe.Pointer(&option[0])
+		list[i] = unsafe.Pointer(&option[0]) //nolint:gosec // read by NVRTC during the call
 	}
 	program := new(uintptr)
 	if err := c.do("nvrtcCreateProgram", at(&p, program), at(&p, &text[0]), 0, 0, 0, 0); err != nil {

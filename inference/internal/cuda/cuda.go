@@ -3,14 +3,19 @@
 // owns the device makes all calls.
 package cuda
 
-// #cgo LDFLAGS: -ldl
-// #include <dlfcn.h>
-// #include <stdint.h>
-// typedef int (*tl_fn)(uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t, uintptr_t);
-// // tl_call calls a function of the driver or NVRTC. All their arguments here are integers or pointers, and further ones are ignored.
-// static int tl_call(void *f, uintptr_t *a) {
-//   return ((tl_fn)f)(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10]);
-// }
+/*
+#cgo LDFLAGS: -ldl
+#include <dlfcn.h>
+#include <stdint.h>
+
+typedef uintptr_t word;
+typedef int (*function)(word, word, word, word, word, word, word, word, word, word, word);
+
+// tl_call calls a function of the driver or NVRTC. All their arguments here are integers or pointers, and further ones are ignored.
+static int tl_call(void *f, word *a) {
+  return ((function)f)(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10]);
+}
+*/
 import "C"
 
 import (

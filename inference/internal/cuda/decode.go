@@ -264,8 +264,10 @@ func (k *Decoder) allocate(s Shape, w Weights, ports Ports) (err error) {
 	place := func(part int) uintptr { return k.memory.At(offsets[part]).Address() }
 	layers := make([]layer, len(w.Layers))
 	for i, l := range w.Layers {
-		layers[i] = layer{norm: l.Norm.Address(), ffnNorm: l.FFNNorm.Address(), qNorm: l.QNorm.Address(), kNorm: l.KNorm.Address(),
-			keys: l.Keys.Address(), values: l.Values.Address()}
+		layers[i] = layer{
+			norm: l.Norm.Address(), ffnNorm: l.FFNNorm.Address(), qNorm: l.QNorm.Address(), kNorm: l.KNorm.Address(),
+			keys: l.Keys.Address(), values: l.Values.Address(),
+		}
 		for j, m := range []Matrix{l.QKV, l.O, l.GateUp, l.Down} {
 			layers[i].matrices[2*j], layers[i].matrices[2*j+1] = m.Quants.Address(), m.Scales.Address()
 		}
@@ -279,7 +281,8 @@ func (k *Decoder) allocate(s Shape, w Weights, ports Ports) (err error) {
 		logits: ports.Logits.Address(), hidden: ports.Hidden.Address(), maxLen: int32(s.MaxLen),
 	}
 	k.bias, k.values, k.ids, k.lists = ports.Bias.Address(), ports.Values.Address(), ports.IDs.Address(), place(partLists)
-	return errors.Join(dev.Memset(k.memory.At(0), 0, total), dev.CopyIn(k.memory.At(offsets[partLayers]), unsafe.Slice((*byte)(unsafe.Pointer(&layers[0])), len(layers)*int(unsafe.Sizeof(layer{})))), dev.Synchronize())
+	bytes := unsafe.Slice((*byte)(unsafe.Pointer(&layers[0])), len(layers)*int(unsafe.Sizeof(layer{}))) //nolint:gosec // as the kernels read them
+	return errors.Join(dev.Memset(k.memory.At(0), 0, total), dev.CopyIn(k.memory.At(offsets[partLayers]), bytes), dev.Synchronize())
 }
 
 // Step queues a step: each of up to 8 slots gets the row that is fed to it at its length. The former step must be complete.
@@ -303,8 +306,9 @@ func (k *Decoder) Step(slots, lengths []int32) error {
 	if err := k.driver.dev.CopyIn(k.table, ort.Bytes(table)); err != nil {
 		return err
 	}
-	args := unsafe.Pointer(&k.args)
-	bias, lists, values, ids := unsafe.Pointer(&k.bias), unsafe.Pointer(&k.lists), unsafe.Pointer(&k.values), unsafe.Pointer(&k.ids)
+	//nolint:gosec // the arguments of kernels, read during the call
+	args, bias, lists, values, ids := unsafe.Pointer(&k.args), unsafe.Pointer(&k.bias), unsafe.Pointer(&k.lists), unsafe.Pointer(&k.values),
+		unsafe.Pointer(&k.ids)
 	if err := z.decode.Launch(k.driver.Blocks, 1, z.threads, true, args); err != nil {
 		return fmt.Errorf("decode: %w", err)
 	}

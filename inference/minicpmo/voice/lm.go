@@ -118,7 +118,7 @@ func textTable(b *models.Bundle, g models.Graph) (map[string]ort.Hosted, error) 
 	if _, err := f.ReadAt(rows, t.Offset); err != nil {
 		return nil, fmt.Errorf("read the table of %s: %w", g.File, err)
 	}
-	return map[string]ort.Hosted{t.Name: {Type: t.Type, Shape: t.Shape[:], Bytes: rows}}, nil
+	return map[string]ort.Hosted{t.Name: {Type: t.Type, Shape: t.Shape, Bytes: rows}}, nil
 }
 
 // prepare allocates the inputs of the condition.
