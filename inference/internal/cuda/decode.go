@@ -281,7 +281,7 @@ func (k *Decoder) allocate(s Shape, w Weights, ports Ports) (err error) {
 		logits: ports.Logits.Address(), hidden: ports.Hidden.Address(), maxLen: int32(s.MaxLen),
 	}
 	k.bias, k.values, k.ids, k.lists = ports.Bias.Address(), ports.Values.Address(), ports.IDs.Address(), place(partLists)
-	bytes := unsafe.Slice((*byte)(unsafe.Pointer(&layers[0])), len(layers)*int(unsafe.Sizeof(layer{}))) //nolint:gosec // as the kernels read them
+	bytes := unsafe.Slice((*byte)(unsafe.Pointer(&layers[0])), len(layers)*int(unsafe.Sizeof(layer{}))) //nolint:gosec // for the kernels
 	return errors.Join(dev.Memset(k.memory.At(0), 0, total), dev.CopyIn(k.memory.At(offsets[partLayers]), bytes), dev.Synchronize())
 }
 
