@@ -124,7 +124,7 @@ func TestStoppedWorkerWakes(t *testing.T) {
 	for _, r := range rooms {
 		h.make(r, &livekit.RoomAgentDispatch{AgentName: agentName})
 	}
-	require.Eventually(t, func() bool { return h.speak(rooms) }, soon, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return h.served(rooms) }, soon, 50*time.Millisecond)
 	g := h.runner()
 	w := h.worker(g)
 	require.NoError(t, stopped.Process.Signal(syscall.SIGSTOP))

@@ -153,17 +153,6 @@ func (h *liveServer) served(rooms []string) bool {
 	return true
 }
 
-// speak reports whether all rooms have an agent that has published its voice.
-func (h *liveServer) speak(rooms []string) bool {
-	for _, r := range rooms {
-		agent, err := h.rooms.GetParticipant(h.t.Context(), &livekit.RoomParticipantIdentity{Room: r, Identity: worker.Identity(agentName, "")})
-		if err != nil || len(agent.GetTracks()) == 0 {
-			return false
-		}
-	}
-	return true
-}
-
 // worker makes one with the settings that all share, and runs it until the test ends.
 func (h *liveServer) worker(r worker.Runner, change ...func(*worker.Options)) *working {
 	h.t.Helper()

@@ -34,6 +34,8 @@ const (
 	asked         = 16
 	// slowAnswer is the answer time of the server, or the pause of this process, from which the server counts as away.
 	slowAnswer = 2 * time.Second
+	// maxJoin is the time from which an agent that is still joining is frozen. An agent gives up a join after 5 s.
+	maxJoin = 10 * time.Second
 	// recheckAfter is the time, with jitter, between the two checks of a room before a dispatch. Together with WatchEvery
 	// and the questions to an agent, it must stay below 12 s.
 	recheckAfter = 500 * time.Millisecond
@@ -54,6 +56,7 @@ type roomState struct {
 
 	agent   string // SID
 	answers bool   // it has answered since the server was last away
+	stuck   bool   // it does not complete its join
 	state   string // its newest answer, for the next agent
 }
 
@@ -175,11 +178,12 @@ func (w *watch) check(ctx context.Context, room *livekit.Room) (missing, agent b
 		m.skip = skipRounds
 		return false, false
 	}
-	missing, sid := w.look(ctx, name)
-	if m.agent != sid {
-		m.agent, m.answers = sid, false
+	missing, a := w.look(ctx, name)
+	if m.agent != a.GetSid() {
+		m.agent, m.answers = a.GetSid(), false
 	}
-	return missing || len(roots) == 0, sid != ""
+	m.stuck = w.stuck(a)
+	return missing || len(roots) == 0, m.stuck || a.GetState() == livekit.ParticipantInfo_ACTIVE
 }
 
 // away reports whether the worker has no connection to the server.
@@ -189,16 +193,22 @@ func (w *Worker) away() bool {
 	return w.link == nil
 }
 
-// look reports whether a room lacks its agent, and the SID of the room's agent; "" if that has no right to answer.
-func (w *watch) look(ctx context.Context, room string) (missing bool, sid string) {
+// look reports whether a room lacks its agent, and the room's agent; nil if that has no right to answer.
+func (w *watch) look(ctx context.Context, room string) (missing bool, agent *livekit.ParticipantInfo) {
 	missing, agent, err := w.api.missing(ctx, room, w.opts.JobType)
 	if err != nil {
 		w.doubt()
 	}
 	if !agent.GetPermission().GetCanPublishData() {
-		return missing, ""
+		return missing, nil
 	}
-	return missing, agent.GetSid()
+	return missing, agent
+}
+
+// stuck reports whether an agent does not complete its join.
+func (w *watch) stuck(agent *livekit.ParticipantInfo) bool {
+	return agent != nil && agent.GetState() < livekit.ParticipantInfo_ACTIVE &&
+		w.api.now().Sub(time.Unix(agent.GetJoinedAt(), 0)) > maxJoin
 }
 
 // replaceFrozen asks the agents of rooms until each has answered or is frozen, and dispatches again for the frozen ones. The new agent has
@@ -214,13 +224,16 @@ func (w *watch) replaceFrozen(ctx context.Context, rooms []string) {
 	}
 }
 
-// silent asks the agents of rooms, and returns the rooms of those that answered earlier and did not now.
+// silent asks the agents of rooms, and returns the rooms of those that did not answer now, and answered earlier or are stuck.
 func (w *watch) silent(ctx context.Context, rooms []string) (silent []string) {
 	answers := make([]bool, len(rooms))
 	var failed atomic.Bool
 	var g errgroup.Group
 	g.SetLimit(asked)
 	for i, name := range rooms {
+		if w.known[name].stuck { // the server cannot ask it
+			continue
+		}
 		g.Go(func() (err error) {
 			var state string
 			if state, answers[i], err = w.api.askState(ctx, name, Identity(w.opts.AgentName, "")); err != nil {
@@ -238,7 +251,7 @@ func (w *watch) silent(ctx context.Context, rooms []string) (silent []string) {
 	}
 	for i, name := range rooms {
 		m := w.known[name]
-		if m.answers && !answers[i] {
+		if (m.answers || m.stuck) && !answers[i] {
 			silent = append(silent, name)
 		}
 		m.answers = m.answers || answers[i]
@@ -287,8 +300,9 @@ func (w *watch) redispatch(ctx context.Context, room string, m *roomState, froze
 	if len(roots) == 0 || w.free() == 0 {
 		return
 	}
-	missing, sid := w.look(ctx, room)
-	if frozen && sid != m.agent || !frozen && !missing { // another worker was faster
+	missing, agent := w.look(ctx, room)
+	joined := !m.answers && !w.stuck(agent)
+	if frozen && (agent.GetSid() != m.agent || joined) || !frozen && !missing { // another worker was faster
 		return
 	}
 	// A new dispatch, or the copy of another worker, may be in progress.
