@@ -25,12 +25,12 @@ type Session struct {
 
 	server  *Server
 	upright packet.Orientation
-	place   Place
 	wants   wake.Signal // a key frame is needed
 
 	began        time.Time
 	lastMedia    atomic.Int64 // nanoseconds since began, by the monotonic clock
 	emitting     sync.Mutex
+	place        Place
 	epoch        uint32
 	last, active *reader
 	readers      []*reader
@@ -50,16 +50,20 @@ func (x *Session) prepare(session *signaling.Session) error {
 }
 
 // enter connects the session to its consumer, after ending the one with the same key.
-func (x *Session) enter() (err error) {
+func (x *Session) enter() error {
 	s := x.server
 	if !s.opts.Many {
 		defer s.lock(x.slot())()
 		s.replace(x.slot())
 	}
-	if x.place, err = s.opts.Open(x); err != nil {
+	place, err := s.opts.Open(x)
+	if err != nil {
 		x.Log.Warn().Err(err).Msg("WHIP session refused")
 		return fmt.Errorf("%w: the room accepts no picture now", signaling.ErrBusy)
 	}
+	x.emitting.Lock() // its tracks may be read already
+	x.place = place
+	x.emitting.Unlock()
 	if !s.opts.Many {
 		s.keep(x)
 	}
