@@ -101,7 +101,7 @@ func (d *device) load(ctx context.Context, progress *loading, cfg vision.Config,
 	if err != nil {
 		return err
 	}
-	return d.openOwn()
+	return d.openOwn(o.test)
 }
 
 // close frees everything, the sessions last.

@@ -56,6 +56,8 @@ type testOptions struct {
 	options func([]selection) []selection
 	steps   stepCosts
 	single  bool // shape.several is false
+	// weights changes those of own kernels.
+	weights func(*device)
 	// voices in place of the bundle's.
 	voices map[string]voice.Reference
 }

@@ -74,9 +74,12 @@ func (d *device) loadWeights(ctx context.Context, g models.Graph) (map[string]*o
 }
 
 // openOwn makes the own kernels, if the weights are there. Without them ONNX Runtime runs all steps.
-func (d *device) openOwn() error {
+func (d *device) openOwn(test testOptions) error {
 	if d.weights == nil {
 		return nil
+	}
+	if test.weights != nil {
+		test.weights(d)
 	}
 	err := d.decoder.OpenOwn(d.weights, d.sel.dims.Decoder, d.sel.decoders[d.ownSet].Head)
 	if errors.Is(err, ort.ErrDeviceLost) {
