@@ -31,7 +31,7 @@ func (s Shape) check() error {
 		return fmt.Errorf("%w: the vocabulary matrix has %d bits", ErrNone, s.Head)
 	case s.Hidden%unit != 0 || s.FFN%unit != 0 || s.Heads*s.HeadDim%unit != 0 || s.Vocab < 32:
 		return fmt.Errorf("%w: sizes must be multiples of %d", ErrNone, unit)
-	case s.HeadDim%32 != 0 || s.HeadDim > 256 || s.KVHeads == 0 || s.Heads%s.KVHeads != 0 || s.Heads/s.KVHeads > 8:
+	case s.HeadDim < 32 || s.HeadDim > 256 || s.HeadDim&(s.HeadDim-1) != 0, s.KVHeads == 0 || s.Heads%s.KVHeads != 0 || s.Heads/s.KVHeads > 8:
 		return fmt.Errorf("%w: %d and %d heads of %d", ErrNone, s.Heads, s.KVHeads, s.HeadDim)
 	}
 	return nil
