@@ -123,7 +123,8 @@ func TestOwn(t *testing.T) {
 		}
 	})
 	for name, run := range map[string]func(*ownSteps){
-		"equal": (*ownSteps).equal, "rows do not mix": (*ownSteps).rowsDoNotMix, "lengths": (*ownSteps).lengths, "other set": (*ownSteps).otherSet,
+		"equal": (*ownSteps).equal, "rows do not mix": (*ownSteps).rowsDoNotMix,
+		"lengths": (*ownSteps).lengths, "other set": (*ownSteps).otherSet,
 	} {
 		for head, b := range map[string]*models.Bundle{"8": head8, "4": head4} {
 			t.Run(name+", head of "+head+" bits", func(t *testing.T) { // all on one thread

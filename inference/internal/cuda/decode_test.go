@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -219,6 +220,62 @@ func near(t *testing.T, what string, want []float64, got []float32, most, rms fl
 	}
 	require.LessOrEqual(t, worst, most*largest, what)
 	require.LessOrEqual(t, math.Sqrt(square/float64(len(want))), rms*largest, what+" (rms)")
+}
+
+// Slots whose input, keys and values are NaN leave the bits of others as they are, and slots that are not in the step keep theirs.
+func TestRowsDoNotMix(t *testing.T) {
+	dev, rng := gpu(t), rand.New(rand.NewPCG(2, 2))
+	const slots, bad, good = 12, 0, 11
+	for _, head := range []int{4, 8} {
+		r := newReference(rng, cuda.Shape{
+			Layers: 2, Hidden: 256, FFN: 384, Heads: 6, KVHeads: 3, HeadDim: 64, Vocab: 1362, Head: head, Top: 256, Epsilon: 1e-6, MaxLen: 300,
+		}, slots)
+		for i := range r.layers {
+			for _, cache := range [][]uint16{r.layers[i].keys, r.layers[i].values} {
+				for j := range len(cache) / slots {
+					cache[bad*len(cache)/slots+j] = math.MaxUint16
+				}
+			}
+		}
+		d := newDecoder(t, dev, r, slots)
+		for slot := range slots {
+			var fed []uint16
+			for range r.Hidden {
+				fed = append(fed, half(rng.NormFloat64()))
+			}
+			if slot != bad {
+				require.NoError(t, dev.CopyIn(d.fed.At(int64(slot*r.Hidden*2)), ort.Bytes(fed)))
+			}
+			require.NoError(t, dev.CopyIn(d.bias.At(int64(slot*r.Vocab*4)), make([]byte, r.Vocab*4)))
+		}
+		for rows := 2; rows <= 8; rows++ {
+			of, lengths := []int32{2, 3, 4, 5, 6, 7, 8}[:rows-1], make([]int32, rows)
+			for i := range lengths {
+				lengths[i] = rng.Int32N(int32(r.MaxLen))
+			}
+			at := rng.IntN(rows)
+			run := func(other int32) (out []any) {
+				require.NoError(t, d.Step(slices.Insert(slices.Clone(of), at, other), lengths))
+				require.NoError(t, dev.Synchronize())
+				for _, slot := range of {
+					out = append(out, read[float32](d, d.logits, int(slot), r.Vocab), read[uint16](d, d.hidden, int(slot), r.Hidden),
+						read[float32](d, d.values, int(slot), r.Top), read[int64](d, d.ids, int(slot), r.Top))
+				}
+				return out
+			}
+			want := run(good)
+			before := make([][]uint16, len(d.caches))
+			for i, m := range d.caches {
+				before[i] = read[uint16](d, m, 0, len(r.layers[0].keys))
+			}
+			require.Equal(t, want, run(bad), "%d rows", rows)
+			require.True(t, math.IsNaN(float64(read[float32](d, d.logits, bad, 1)[0])))
+			size := len(r.layers[0].keys) / slots
+			for i, m := range d.caches {
+				require.Equal(t, before[i][(bad+1)*size:], read[uint16](d, m, 0, len(r.layers[0].keys))[(bad+1)*size:], "%d rows", rows)
+			}
+		}
+	}
 }
 
 // A step without rows, or with too many, is refused.
