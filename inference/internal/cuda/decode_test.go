@@ -29,6 +29,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func gpu(t *testing.T) *ort.Device {
 	t.Helper()
 	orttest.NoLeaks(t)
+	runtime.LockOSThread()
+	t.Cleanup(runtime.UnlockOSThread)
 	d, err := orttest.Open(t).NewDevice(ort.CUDA, 0)
 	if err != nil && !*needCUDA {
 		require.ErrorIs(t, err, ort.ErrNoCUDA)
@@ -36,8 +38,6 @@ func gpu(t *testing.T) *ort.Device {
 	}
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, d.Close()) })
-	runtime.LockOSThread()
-	t.Cleanup(runtime.UnlockOSThread)
 	return d
 }
 
@@ -47,7 +47,6 @@ type decoder struct {
 
 	t                           *testing.T
 	dev                         *ort.Device
-	slots                       int
 	fed, bias                   *ort.Memory
 	logits, hidden, values, ids *ort.Memory
 	caches                      []*ort.Memory // keys and values of each layer
@@ -64,7 +63,7 @@ func (d *decoder) memory(content []byte) *ort.Memory {
 
 func newDecoder(t *testing.T, dev *ort.Device, r *reference, slots int) *decoder {
 	t.Helper()
-	d := &decoder{t: t, dev: dev, slots: slots}
+	d := &decoder{t: t, dev: dev}
 	halves := func(values []uint16) ort.Pointer { return d.memory(ort.Bytes(values)).At(0) }
 	of := func(m matrix) cuda.Matrix {
 		return cuda.Matrix{Quants: d.memory(m.quants).At(0), Scales: halves(m.scales)}
