@@ -288,3 +288,21 @@ func TestRows(t *testing.T) {
 	require.ErrorContains(t, d.Step(nil, nil), "expected 1 to 8 rows, got 0")
 	require.ErrorContains(t, d.Step(make([]int32, 9), make([]int32, 9)), "got 9")
 }
+
+// Sizes that the kernels do not support are refused.
+func TestShape(t *testing.T) {
+	for name, change := range map[string]func(*cuda.Shape){
+		"the vocabulary matrix has 16 bits": func(s *cuda.Shape) { s.Head = 16 },
+		"multiples of 128":                  func(s *cuda.Shape) { s.Hidden = 192 },
+		"4 and 2 heads of 96":               func(s *cuda.Shape) { s.HeadDim = 96 },
+		"4 and 2 heads of 512":              func(s *cuda.Shape) { s.HeadDim = 512 },
+		"4 and 3 heads of 64":               func(s *cuda.Shape) { s.KVHeads = 3 },
+		"18 and 2 heads of 64":              func(s *cuda.Shape) { s.Heads = 18 },
+	} {
+		s := cuda.Shape{Layers: 1, Hidden: 256, FFN: 256, Heads: 4, KVHeads: 2, HeadDim: 64, Vocab: 300, Head: 8, Top: 256, MaxLen: 64}
+		change(&s)
+		_, err := cuda.NewDecoder(nil, nil, s, cuda.Weights{}, cuda.Ports{})
+		require.ErrorIs(t, err, cuda.ErrNone)
+		require.ErrorContains(t, err, name)
+	}
+}
