@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -64,7 +65,7 @@ func openOwn(t *testing.T, b *models.Bundle, weights string, o Options) *device 
 	t.Helper()
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
-	o.Config = DefaultSettings()
+	o.Config, o.Now = DefaultSettings(), time.Now
 	c := &o.Config.MiniCPM
 	c.Runtime, c.Weights, c.Slots, c.MaxLen = orttest.Library(t), weights, ownSlots, ownMaxLen
 	m, err := OpenDevice(t.Context(), b, o)

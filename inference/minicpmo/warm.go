@@ -16,6 +16,12 @@ import (
 func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth, err error) {
 	l := d.sel.layout
 	tokens, lengths := make([]int32, l.Slots), make([]int32, l.Slots)
+	if w.prefill, err = d.warmPrefill(); err != nil {
+		return w, fmt.Errorf("warm up the prefill: %w", err)
+	}
+	if err := d.checkOwn(); err != nil {
+		return w, fmt.Errorf("check the own kernels: %w", err)
+	}
 	type job struct {
 		set int
 		r   kvcache.Range
@@ -33,12 +39,6 @@ func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth
 		} else {
 			jobs = append(jobs, job{set, kvcache.Range{Start: 0, Size: 1}})
 		}
-	}
-	if w.prefill, err = d.warmPrefill(); err != nil {
-		return w, fmt.Errorf("warm up the prefill: %w", err)
-	}
-	if err := d.checkOwn(); err != nil {
-		return w, fmt.Errorf("check the own kernels: %w", err)
 	}
 	for i, j := range jobs {
 		if ctx.Err() != nil {
