@@ -12,8 +12,6 @@ import (
 	"slices"
 	"strings"
 	"unsafe"
-
-	"touchline/inference/internal/ort"
 )
 
 // Compiler is NVRTC.
@@ -23,9 +21,9 @@ type Compiler struct {
 	cache   string // folder; empty for none
 }
 
-// NewCompiler opens NVRTC from ONNX Runtime's folder or the system. Results are kept in a folder, unless it is empty.
-func NewCompiler(dev *ort.Device, cache string) (*Compiler, error) {
-	lib, err := open(dev, "libnvrtc.so.13")
+// NewCompiler opens NVRTC by a function that returns the handle of a library. Results are kept in a folder, unless it is empty.
+func NewCompiler(library func(name string) (unsafe.Pointer, error), cache string) (*Compiler, error) {
+	lib, err := open(library, "libnvrtc.so.13")
 	if err != nil {
 		return nil, err
 	}

@@ -38,8 +38,8 @@ type library struct {
 	found  sync.Map // of functions, by name
 }
 
-func open(dev *ort.Device, name string) (*library, error) {
-	handle, err := dev.Library(name)
+func open(with func(name string) (unsafe.Pointer, error), name string) (*library, error) {
+	handle, err := with(name)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNone, err)
 	}
@@ -103,7 +103,7 @@ func NewDriver(dev *ort.Device) (*Driver, error) {
 	if dev.Kind() != ort.CUDA {
 		return nil, fmt.Errorf("%w: they are for CUDA", ErrNone)
 	}
-	lib, err := open(dev, "libcuda.so.1")
+	lib, err := open(dev.Library, "libcuda.so.1")
 	if err != nil {
 		return nil, err
 	}

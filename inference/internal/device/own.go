@@ -27,7 +27,7 @@ func (t *Text) OpenOwn(weights map[string]ort.Pointer, dims models.Decoder, head
 	if err == nil {
 		cache = filepath.Join(cache, "touchline", "kernels")
 	} // else they are compiled at each start
-	compiler, err := cuda.NewCompiler(t.dev, cache)
+	compiler, err := cuda.NewCompiler(t.dev.Library, cache)
 	if err != nil {
 		return err
 	}

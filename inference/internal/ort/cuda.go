@@ -12,11 +12,13 @@ import (
 	"unsafe"
 )
 
+const nvrtcLibrary = "libnvrtc.so.13"
+
 // cudaLibraries returns the dependencies of the CUDA provider of ONNX Runtime 1.30 (CUDA 13), in loading order. cuDNN loads its parts
 // from its own folder when it needs them.
 func cudaLibraries() []string {
 	return []string{
-		"libcudart.so.13", "libnvrtc.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10", "libcufft.so.12", "libcudnn.so.9",
+		"libcudart.so.13", nvrtcLibrary, "libcublasLt.so.13", "libcublas.so.13", "libcurand.so.10", "libcufft.so.12", "libcudnn.so.9",
 	}
 }
 
@@ -46,7 +48,7 @@ func (lib *library) loadCUDA() (*C.tl_cuda, error) {
 		var missing []string
 		var runtime unsafe.Pointer
 		for _, name := range cudaLibraries() {
-			handle, err := openCUDA(filepath.Dir(lib.path), name)
+			handle, err := OpenCUDA(filepath.Dir(lib.path), name)
 			if err != nil && slices.Contains(cudaRequired(), name) {
 				missing = append(missing, err.Error())
 			}
@@ -68,8 +70,8 @@ func (lib *library) loadCUDA() (*C.tl_cuda, error) {
 	return c.table, c.err
 }
 
-// openCUDA searches a folder, the loader's path and the folders of CUDA's own packages.
-func openCUDA(folder, name string) (unsafe.Pointer, error) {
+// OpenCUDA returns the handle of a CUDA library from a folder, the loader's path or the folders of CUDA's own packages.
+func OpenCUDA(folder, name string) (unsafe.Pointer, error) {
 	places := []string{filepath.Join(folder, name), name}
 	for _, pattern := range []string{"/usr/local/cuda/lib64", "/usr/local/cuda-13*/lib64"} {
 		found, _ := filepath.Glob(filepath.Join(pattern, name)) // the patterns are well formed
@@ -77,6 +79,12 @@ func openCUDA(folder, name string) (unsafe.Pointer, error) {
 	}
 	var errs []error
 	for _, place := range places {
+		if name == nvrtcLibrary && filepath.IsAbs(place) { // NVRTC searches its builtins by name only, and then finds them in the process
+			builtins, _ := filepath.Glob(filepath.Join(filepath.Dir(place), "libnvrtc-builtins.so.13.*"))
+			for _, file := range builtins {
+				_, _ = openLibrary(file) // without them NVRTC reports an error
+			}
+		}
 		handle, err := openLibrary(place)
 		if err == nil {
 			return handle, nil

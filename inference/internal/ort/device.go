@@ -197,7 +197,7 @@ func (d *Device) Stream() uintptr { return uintptr(d.stream) }
 
 // Library returns the handle of a CUDA library, from ONNX Runtime's folder or the system.
 func (d *Device) Library(name string) (unsafe.Pointer, error) {
-	return openCUDA(filepath.Dir(d.runtime.lib.path), name)
+	return OpenCUDA(filepath.Dir(d.runtime.lib.path), name)
 }
 
 // Synchronize waits for all work queued on the stream and returns its errors.
