@@ -304,7 +304,7 @@ func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, 
 	if err != nil {
 		return err
 	}
-	own := d.decoder.HasOwn()
+	own := d.decoder.OwnRows() > 0
 	if !own && sel.device == models.DeviceCUDA {
 		e.log.Warn().Err(d.why).Msg("decode steps have no own kernels; ONNX Runtime runs them")
 	}

@@ -92,7 +92,7 @@ func (d *device) openOwn(test testOptions) error {
 
 // own reports whether own kernels run a step of a weight set.
 func (d *device) own(set int, r kvcache.Range, tokens []int32) bool {
-	if set != d.ownSet || !d.decoder.HasOwn() {
+	if set != d.ownSet {
 		return false
 	}
 	n := 0
@@ -101,7 +101,7 @@ func (d *device) own(set int, r kvcache.Range, tokens []int32) bool {
 			n++
 		}
 	}
-	return n > 0 && n <= networks.OwnRows
+	return n > 0 && n <= d.decoder.OwnRows()
 }
 
 // Limits of the difference between own kernels and ONNX Runtime, as parts of a row's largest logit.
@@ -113,12 +113,12 @@ const (
 // checkOwn compares a step of own kernels with ONNX Runtime's for each number of rows, in slots that are no neighbours and with different
 // lengths. After a difference, ONNX Runtime runs all steps. All slots have other contents afterwards.
 func (d *device) checkOwn() error {
-	if !d.decoder.HasOwn() {
+	if d.decoder.OwnRows() == 0 {
 		return nil
 	}
 	l, vocab := d.sel.layout, d.sel.dims.Decoder.Vocab
 	rng := rand.New(rand.NewPCG(1, 2))
-	rows := min(networks.OwnRows, l.Slots)
+	rows := min(d.decoder.OwnRows(), l.Slots)
 	lengths := make([]int32, l.Slots)
 	slots := make([]int, rows)
 	for i := range slots {

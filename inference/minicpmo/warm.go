@@ -30,7 +30,7 @@ func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth
 	for set := range d.sessions {
 		if d.sel.device == models.DeviceCUDA {
 			captured := d.sel.captured[set]
-			if set == d.ownSet && d.decoder.HasOwn() && captured <= networks.OwnRows {
+			if set == d.ownSet && captured <= d.decoder.OwnRows() {
 				captured = 0 // nothing to capture
 			}
 			for _, r := range l.Ranges(captured) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"sync"
 	"unsafe"
@@ -49,8 +50,8 @@ const (
 	perList  = 4096
 )
 
-// Rows returns the numbers of rows for which there are kernels.
-func Rows() []int { return []int{1, 2, 4, 8} }
+// rowCounts returns the numbers of rows for which there are kernels.
+func rowCounts() []int { return []int{1, 2, 4, 8} }
 
 // Matrix is a matrix in blocks of 32 with a scale each.
 type Matrix struct{ Quants, Scales ort.Pointer }
@@ -119,12 +120,12 @@ type size struct {
 }
 
 // plan is how the kernels for a number of rows use a card.
-type plan struct{ warps, depth, shared, qkvTiles, outTiles, splits int }
+type plan struct{ rows, warps, depth, shared, qkvTiles, outTiles, splits int }
 
 // planFor returns the plan with the deepest ring of 3 or 4 that fits, for 16 warps, else 8.
 func planFor(s Shape, rows, blocks, shared int) (plan, error) {
 	for _, try := range [][2]int{{16, 4}, {16, 3}, {8, 5}, {8, 4}, {8, 3}, {8, 2}} {
-		p := plan{warps: try[0], depth: try[1]}
+		p := plan{rows: rows, warps: try[0], depth: try[1]}
 		pass := max(s.Hidden, s.Heads*s.HeadDim)
 		buffers := 2
 		if rows > 4 {
@@ -144,6 +145,19 @@ func planFor(s Shape, rows, blocks, shared int) (plan, error) {
 	return plan{}, fmt.Errorf("%w: %d rows need more than %d bytes of shared memory", ErrNone, rows, shared)
 }
 
+// plansFor returns the plans for all numbers of rows that fit, at least one.
+func plansFor(s Shape, blocks, shared int) (plans []plan, err error) {
+	for _, rows := range rowCounts() {
+		p, err := planFor(s, rows, blocks, shared)
+		if err != nil && len(plans) == 0 {
+			return nil, err
+		} else if err == nil {
+			plans = append(plans, p)
+		}
+	}
+	return plans, nil
+}
+
 // tiles returns 1 or 2, whatever leaves a block the fewest outputs; 2 if they are equal.
 func tiles(outputs, blocks int) int {
 	rounds := func(n int) int { return n * ((outputs + n*tile*blocks - 1) / (n * tile * blocks)) }
@@ -153,14 +167,14 @@ func tiles(outputs, blocks int) int {
 	return 2
 }
 
-func (s Shape) macros(rows int, p plan) map[string]string {
+func (s Shape) macros(p plan) map[string]string {
 	out := map[string]string{
 		"EPSILON": strconv.FormatFloat(s.Epsilon, 'e', -1, 64) + "f",
 		"SCALE":   strconv.FormatFloat(1/math.Sqrt(float64(s.HeadDim)), 'e', -1, 32) + "f",
 	}
 	for name, v := range map[string]int{
 		"LAYERS": s.Layers, "HIDDEN": s.Hidden, "FFN": s.FFN, "HEADS": s.Heads, "KV_HEADS": s.KVHeads, "HEAD_DIM": s.HeadDim,
-		"VOCAB": s.Vocab, "HEAD_BITS": s.Head, "TOP": s.Top, "ROWS": rows, "WARPS": p.warps, "DEPTH": p.depth,
+		"VOCAB": s.Vocab, "HEAD_BITS": s.Head, "TOP": s.Top, "ROWS": p.rows, "WARPS": p.warps, "DEPTH": p.depth,
 		"QKV_TILES": p.qkvTiles, "O_TILES": p.outTiles, "SPLITS": p.splits,
 	} {
 		out[name] = strconv.Itoa(v)
@@ -180,29 +194,28 @@ func NewDecoder(d *Driver, c *Compiler, s Shape, w Weights, ports Ports) (*Decod
 	return k, nil
 }
 
-// compile compiles the kernels for all numbers of rows, at the same time, and loads them.
+// compile compiles the kernels for all numbers of rows that fit, at the same time, and loads them.
 func (k *Decoder) compile(c *Compiler, s Shape) error {
-	plans, cubins, failed := make([]plan, len(Rows())), make([][]byte, len(Rows())), make([]error, len(Rows()))
+	plans, err := plansFor(s, k.driver.Blocks, k.driver.Shared)
+	if err != nil {
+		return err
+	}
+	cubins, failed := make([][]byte, len(plans)), make([]error, len(plans))
 	var compiling sync.WaitGroup
-	for i, rows := range Rows() {
-		compiling.Go(func() {
-			if plans[i], failed[i] = planFor(s, rows, k.driver.Blocks, k.driver.Shared); failed[i] == nil {
-				cubins[i], failed[i] = c.Compile(decodeSource, k.driver.Arch, s.macros(rows, plans[i]))
-			}
-		})
+	for i, p := range plans {
+		compiling.Go(func() { cubins[i], failed[i] = c.Compile(decodeSource, k.driver.Arch, s.macros(p)) })
 	}
 	compiling.Wait()
 	if err := errors.Join(failed...); err != nil {
 		return err
 	}
-	for i, rows := range Rows() {
-		p := plans[i]
+	for i, p := range plans {
 		m, err := k.driver.Load(cubins[i])
 		if err != nil {
 			return err
 		}
 		k.modules = append(k.modules, m)
-		z := &size{rows: rows, threads: p.warps * 32}
+		z := &size{rows: p.rows, threads: p.warps * 32}
 		for _, f := range []struct {
 			to     **Kernel
 			name   string
@@ -233,9 +246,9 @@ const (
 
 // parts returns the places of the decoder's memory and its size.
 func (s Shape) parts(blocks int) (offsets [parts]int64, total int64) {
-	most := Rows()[len(Rows())-1]
+	most := slices.Max(rowCounts())
 	splits := 0
-	for _, rows := range Rows() {
+	for _, rows := range rowCounts() {
 		if p, err := planFor(s, rows, blocks, math.MaxInt); err == nil {
 			splits = max(splits, p.splits, s.MaxLen/64+2)
 		}
@@ -258,7 +271,7 @@ func (k *Decoder) allocate(s Shape, w Weights, ports Ports) (err error) {
 	if k.memory, err = dev.Malloc(total); err != nil {
 		return err
 	}
-	if k.host, err = dev.HostAlloc(int64(Rows()[len(Rows())-1] * 8)); err != nil {
+	if k.host, err = dev.HostAlloc(int64(slices.Max(rowCounts()) * 8)); err != nil {
 		return err
 	}
 	place := func(part int) uintptr { return k.memory.At(offsets[part]).Address() }
@@ -285,7 +298,10 @@ func (k *Decoder) allocate(s Shape, w Weights, ports Ports) (err error) {
 	return errors.Join(dev.Memset(k.memory.At(0), 0, total), dev.CopyIn(k.memory.At(offsets[partLayers]), bytes), dev.Synchronize())
 }
 
-// Step queues a step: each of up to 8 slots gets the row that is fed to it at its length. The former step must be complete.
+// Rows returns the maximum number of rows of a step.
+func (k *Decoder) Rows() int { return k.sizes[len(k.sizes)-1].rows }
+
+// Step queues a step: each of up to Rows slots gets the row that is fed to it at its length. The former step must be complete.
 func (k *Decoder) Step(slots, lengths []int32) error {
 	var z *size
 	for _, z = range k.sizes {

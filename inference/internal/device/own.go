@@ -13,9 +13,6 @@ import (
 	"touchline/models"
 )
 
-// OwnRows is the maximum number of slots in a step of own kernels.
-const OwnRows = 8
-
 // OpenOwn makes own kernels for the steps of one weight set. weights are the initializers of its graph, in device memory. An error that
 // wraps cuda.ErrNone says why there are none.
 func (t *Text) OpenOwn(weights map[string]ort.Pointer, dims models.Decoder, head int) error {
@@ -75,8 +72,13 @@ func (t *Text) ownWeights(weights map[string]ort.Pointer, layers int) (w cuda.We
 	return w, err
 }
 
-// HasOwn reports whether steps have own kernels.
-func (t *Text) HasOwn() bool { return t.own != nil }
+// OwnRows returns the maximum number of slots in a step of own kernels, 0 without them.
+func (t *Text) OwnRows() int {
+	if t.own == nil {
+		return 0
+	}
+	return t.own.Rows()
+}
 
 // DropOwn makes all steps run the graph.
 func (t *Text) DropOwn() { t.own = nil }
