@@ -430,11 +430,12 @@ template <int KIND> struct Group {
   }
 
   __device__ Group(const Step &s, bool first, int of) : group(of) {
-    if (KIND != kO && KIND != kDown) return;
+    if constexpr (KIND == kO || KIND == kDown) {
 #pragma unroll
-    for (int j = 0; j < count; j++) {
-      int n = output(j), slot = n < K::n ? s.table[row(j)] : -1;
-      before[j] = slot < 0 ? 0 : fresh2(first ? s.fed + (u64)slot * HIDDEN + n : s.residual + row(j) * HIDDEN + n);
+      for (int j = 0; j < count; j++) {
+        int n = output(j), slot = n < K::n ? s.table[row(j)] : -1;
+        before[j] = slot < 0 ? 0 : fresh2(first ? s.fed + (u64)slot * HIDDEN + n : s.residual + row(j) * HIDDEN + n);
+      }
     }
   }
 
