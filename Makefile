@@ -41,6 +41,7 @@ setup:
 setup-test:
 	@scripts/setup.sh test
 	@scripts/runtime.sh cpu bin/runtime
+	@scripts/runtime.sh nvrtc bin/nvrtc || echo "setup-test: no NVRTC: the test that compiles the CUDA kernels is left out" >&2
 	@scripts/mediamtx.sh bin/mediamtx
 
 .PHONY: runtime

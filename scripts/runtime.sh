@@ -1,17 +1,21 @@
 #!/bin/sh
 # Downloads ONNX Runtime, and the Silero network that finds speech, to a folder, with Python's pip.
-# usage: scripts/runtime.sh cpu|cuda DEST
+# usage: scripts/runtime.sh cpu|cuda|nvrtc DEST
 #   cpu   ONNX Runtime for the CPU; keeps an existing CUDA one, which supports both
 #   cuda  ONNX Runtime for CUDA 13, and the NVIDIA libraries that the system lacks (RUNTIME_NVIDIA=1: all of them)
+#   nvrtc CUDA's compiler alone, for tests of the kernels on a machine without a GPU
 set -eu
 
 pins=$(dirname "$0")/runtime.txt # versions and digests of the packages
-version=$(sed -n 's/^onnxruntime==\([^ ]*\) .*/\1/p' "$pins")
 arch=$(uname -m)
 kind=${1:-}
 dest=${2:-}
-case "$kind" in cpu | cuda) ;; *) echo "usage: $0 cpu|cuda DEST" >&2; exit 2 ;; esac
-[ -n "$dest" ] || { echo "usage: $0 cpu|cuda DEST" >&2; exit 2; }
+case "$kind:$dest" in
+cpu:?* | cuda:?*) package=onnxruntime ;;
+nvrtc:?*) package=nvidia-cuda-nvrtc ;;
+*) echo "usage: $0 cpu|cuda|nvrtc DEST" >&2; exit 2 ;;
+esac
+version=$(sed -n "s/^$package==\([^ ]*\) .*/\1/p" "$pins")
 
 say() { echo "runtime: $*"; }
 die() { echo "runtime: $*" >&2; exit 1; }
@@ -48,6 +52,7 @@ silero() {
 }
 
 have=$(cat "$dest/VERSION" 2>/dev/null || true)
+if [ "$have" = "nvrtc $version" ]; then exit 0; fi
 library=$dest/libonnxruntime.so.$version
 if [ -s "$library" ]; then
 	case "$kind:$have" in
@@ -59,7 +64,8 @@ if [ -s "$library" ]; then
 fi
 
 case "$(uname -s):$kind:$arch" in
-Linux:cpu:x86_64 | Linux:cpu:aarch64 | Linux:cuda:x86_64) ;;
+Linux:cpu:x86_64 | Linux:cpu:aarch64 | Linux:cuda:x86_64 | Linux:nvrtc:x86_64) ;;
+*:nvrtc:*) die "no package of NVRTC for $(uname -s) $arch is pinned" ;;
 *) die "no ONNX Runtime package for $kind on $(uname -s) $arch: build one and set TOUCHLINE_ORT to its libonnxruntime.so" ;;
 esac
 python3 -m pip --version >/dev/null 2>&1 || die "no python3 with pip: install python3-pip"
@@ -76,6 +82,16 @@ unpack() {
 }
 
 mkdir "$work/new"
+if [ "$kind" = nvrtc ]; then
+	fetch "$work/wheels" nvidia-cuda-nvrtc
+	unpack
+	find "$work/tree/nvidia" -name 'libnvrtc*.so*' ! -name '*.alt.so*' -exec mv {} "$work/new/" \;
+	echo "$kind $version" >"$work/new/VERSION"
+	chmod 755 "$work/new"
+	rm -rf "$dest"
+	mv "$work/new" "$dest"
+	exit 0
+fi
 case "$kind" in cpu) fetch "$work/wheels" onnxruntime ;; cuda) fetch "$work/wheels" onnxruntime-gpu ;; esac
 unpack
 for file in "libonnxruntime.so.$version" libonnxruntime_providers_shared.so libonnxruntime_providers_cuda.so; do

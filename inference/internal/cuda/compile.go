@@ -55,7 +55,7 @@ func (c *Compiler) Compile(source string, arch int, macros map[string]string) ([
 	sum := sha256.Sum256([]byte(strings.Join(append(options, c.version, source), "\x00")))
 	file := filepath.Join(c.cache, hex.EncodeToString(sum[:])+".cubin")
 	if c.cache != "" {
-		if cubin, err := os.ReadFile(file); err == nil && bytes.HasPrefix(cubin, []byte("\x7fELF")) {
+		if cubin := read(file); cubin != nil {
 			return cubin, nil
 		}
 	}
@@ -69,8 +69,21 @@ func (c *Compiler) Compile(source string, arch int, macros map[string]string) ([
 	return cubin, nil
 }
 
-// keep writes a file whole or not at all.
-func keep(file string, content []byte) error {
+// read returns the cubin of a file of keep, nil if there is none or it is damaged.
+func read(file string) []byte {
+	content, err := os.ReadFile(file)
+	if err != nil || len(content) < sha256.Size {
+		return nil
+	}
+	cubin, sum := content[:len(content)-sha256.Size], content[len(content)-sha256.Size:]
+	if sha256.Sum256(cubin) != [sha256.Size]byte(sum) {
+		return nil
+	}
+	return cubin
+}
+
+// keep writes a cubin and its SHA-256 to a file, whole or not at all.
+func keep(file string, cubin []byte) error {
 	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
 		return err
 	}
@@ -78,7 +91,8 @@ func keep(file string, content []byte) error {
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(content)
+	sum := sha256.Sum256(cubin)
+	_, err = f.Write(slices.Concat(cubin, sum[:]))
 	if err = errors.Join(err, f.Close()); err == nil {
 		err = os.Rename(f.Name(), file)
 	}
