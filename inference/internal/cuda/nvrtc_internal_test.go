@@ -115,7 +115,9 @@ func TestKernelsFitEachCard(t *testing.T) {
 			cubin, err := c.Compile(decodeSource, tt.arch, tt.shape.macros(p))
 			require.NoError(t, err)
 			kernels := readCubin(t, cubin)
-			for name, block := range map[string]struct{ threads, shared int }{"decode": {p.warps * 32, p.shared}, "best": {512, 0}, "top": {512, 0}} {
+			for name, block := range map[string]struct{ threads, shared int }{
+				"decode": {p.warps * 32, p.shared}, "best": {512, 0}, "top": {512, 0},
+			} {
 				u := kernels[name]
 				if tt.arch >= 90 {
 					u.shared -= reserved
