@@ -75,7 +75,7 @@ func collectEngine(loaded inference.Model, ch chan<- prometheus.Metric) {
 	if s.OwnKernels {
 		own = 1
 	}
-	out.Gauge("own_kernels", "1 when own CUDA kernels run the decode steps of few answers; else the log says why.", own)
+	out.Gauge("own_kernels", "1 when own CUDA kernels run the decode steps of few answers; on a GPU the log says why it is 0.", own)
 	out.Gauge("second_weights_from", "Answers at once from which the second set of weights decodes; 0 is never.", float64(s.Switch))
 	const memory = "Memory of the device: planned for the model, used by loading it, free afterwards."
 	out.Gauge("memory_bytes", memory, float64(s.MemoryPlanned), "kind", "planned")

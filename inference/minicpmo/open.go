@@ -304,12 +304,12 @@ func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, 
 	if err != nil {
 		return err
 	}
-	own := d.decoder.OwnRows() > 0
-	if !own && sel.device == models.DeviceCUDA {
+	own := d.decoder.OwnRows()
+	if own == 0 && sel.device == models.DeviceCUDA {
 		e.log.Warn().Err(d.why).Msg("decode steps have no own kernels; ONNX Runtime runs them")
 	}
-	e.stats.count(func(s *Stats) { s.OwnKernels = own })
-	e.loop.weights.rows = own
+	e.stats.count(func(s *Stats) { s.OwnKernels = own > 0 })
+	e.loop.weights.ownRows = own
 	if o.test.steps != nil {
 		warm.steps = o.test.steps
 	}

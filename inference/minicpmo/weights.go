@@ -11,7 +11,7 @@ import (
 // rooms do not cause constant changes.
 type switcher struct {
 	costs   stepCosts
-	rows    bool // the first set's costs are by rows, wherever their slots are
+	ownRows int // up to so many rows the first set's costs are by rows, wherever their slots are
 	current int
 	doubts  int
 }
@@ -47,7 +47,7 @@ func (s *switcher) choose(size, rows int) int {
 
 // start sets the measured costs and starts with the fastest set for one room.
 func (s *switcher) start(costs stepCosts) {
-	*s = switcher{costs: costs, rows: s.rows}
+	*s = switcher{costs: costs, ownRows: s.ownRows}
 	for set := range costs {
 		if s.cost(set, 1, 1) < s.cost(s.current, 1, 1) {
 			s.current = set
@@ -57,7 +57,7 @@ func (s *switcher) start(costs stepCosts) {
 
 // cost returns the duration of a step, or never for a size without a graph.
 func (s *switcher) cost(set, size, rows int) time.Duration {
-	if set == 0 && s.rows {
+	if set == 0 && rows <= s.ownRows {
 		size = rows
 	}
 	i := bits.Len(uint(max(size, 1) - 1))

@@ -125,7 +125,7 @@ func NewDriver(dev *ort.Device) (*Driver, error) {
 		*to = int(*v)
 	}
 	if d.Arch = 10*major + minor; d.Arch < leastArch || cooperative == 0 {
-		return nil, fmt.Errorf("%w: they need compute capability 8.0, %s has %d.%d", ErrNone, dev.Name(), major, minor)
+		return nil, fmt.Errorf("%w: they need compute capability 8.0 and cooperative launches, %s has %d.%d", ErrNone, dev.Name(), major, minor)
 	}
 	return d, nil
 }

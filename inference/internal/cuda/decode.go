@@ -122,7 +122,7 @@ type size struct {
 // plan is how the kernels for a number of rows use a card.
 type plan struct{ rows, warps, depth, shared, qkvTiles, outTiles, splits int }
 
-// planFor returns the plan with the deepest ring of 3 or 4 that fits, for 16 warps, else 8.
+// planFor returns the first plan that fits the shared memory of a block: with 16 warps, else with 8.
 func planFor(s Shape, rows, blocks, shared int) (plan, error) {
 	for _, try := range [][2]int{{16, 4}, {16, 3}, {8, 5}, {8, 4}, {8, 3}, {8, 2}} {
 		p := plan{rows: rows, warps: try[0], depth: try[1]}

@@ -82,7 +82,7 @@ func newDecoder(t *testing.T, dev *ort.Device, r *reference, slots int) *decoder
 	d.logits, d.values, d.ids = rows(4*r.Vocab), rows(4*r.Top), rows(8*r.Top)
 	driver, err := cuda.NewDriver(dev)
 	require.NoError(t, err)
-	compiler, err := cuda.NewCompiler(dev, "")
+	compiler, err := cuda.NewCompiler(dev.Library, "")
 	require.NoError(t, err)
 	d.Decoder, err = cuda.NewDecoder(driver, compiler, r.Shape, w, cuda.Ports{
 		Fed: d.fed.At(0), Bias: d.bias.At(0), Logits: d.logits.At(0), Hidden: d.hidden.At(0), Values: d.values.At(0), IDs: d.ids.At(0),
