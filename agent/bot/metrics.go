@@ -71,6 +71,11 @@ func collectEngine(loaded inference.Model, ch chan<- prometheus.Metric) {
 		out.Counter("voice_cut_total", turns, float64(s.LongTurns), "reason", "long")
 		out.Counter("voice_cut_total", turns, float64(s.LostTurns), "reason", "lost")
 	}
+	collectDevice(out, s)
+}
+
+// collectDevice collects the metrics of how the model uses its device.
+func collectDevice(out metrics.Writer, s minicpmo.Stats) {
 	own := 0.0
 	if s.OwnKernels {
 		own = 1

@@ -89,7 +89,7 @@ func (h *liveServer) process() *os.Process {
 	case p := <-up:
 		h.stop = sync.OnceFunc(func() {
 			_ = p.Kill()
-			<-ended
+			_ = <-ended // killed
 		})
 		return p
 	case err := <-ended:

@@ -139,6 +139,7 @@ func TestOwn(t *testing.T) {
 
 // brokenWeights are changes that a check must notice.
 func brokenWeights(t *testing.T) map[string]func(*device) {
+	t.Helper()
 	// copied returns a copy of a weight with some bytes after it, and its size.
 	copied := func(d *device, name string, more int64) (*ort.Memory, int64) {
 		tensors := d.sel.decoders[d.ownSet].Tensors

@@ -26,7 +26,7 @@ var address = regexp.MustCompile(`\b(?:https?|wss?|rtsps?)://[^\s"'` + "`" + `,;
 var network = regexp.MustCompile(`\b((?:dial|read|write) (?:tcp|udp|unix)[46]?|lookup) \S+(?: on \S+)?:`)
 
 // certificates are the errors of package crypto/x509 with names of servers and authorities, and what is shown of each.
-var certificates = []struct {
+var certificates = []struct { //nolint:gochecknoglobals // compiled once, as the other expressions
 	text  *regexp.Regexp
 	shown string
 }{

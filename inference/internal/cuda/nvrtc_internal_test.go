@@ -103,8 +103,16 @@ func TestKernelsFitEachCard(t *testing.T) {
 		arch, rows int
 		shape      Shape
 	}{
-		{80, 8, wide}, {86, 4, published}, {89, 2, wide}, {100, 8, published}, {120, 4, wide}, {89, 8, tiny},
-		{90, 1, published}, {90, 2, wide}, {90, 4, published}, {90, 8, wide},
+		{80, 8, wide},
+		{86, 4, published},
+		{89, 2, wide},
+		{100, 8, published},
+		{120, 4, wide},
+		{89, 8, tiny},
+		{90, 1, published},
+		{90, 2, wide},
+		{90, 4, published},
+		{90, 8, wide},
 	}
 	for _, tt := range tests {
 		t.Run(fmt.Sprintf("sm_%d, %d rows, hidden %d, head %d", tt.arch, tt.rows, tt.shape.Hidden, tt.shape.Head), func(t *testing.T) {
