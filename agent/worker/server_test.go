@@ -89,7 +89,7 @@ func (h *liveServer) process() *os.Process {
 	case p := <-up:
 		h.stop = sync.OnceFunc(func() {
 			_ = p.Kill()
-			_ = <-ended // killed
+			<-ended //nolint:errcheck // killed
 		})
 		return p
 	case err := <-ended:
