@@ -20,7 +20,7 @@ tags=nolibopusfile,builtinassets
 race=
 if [ "${1:-}" = race ]; then
 	race=-race
-	export TOUCHLINE_NVRTC="$PWD/bin/nvrtc" # required
+	export NVRTC="$PWD/bin/nvrtc" # required
 	shift
 fi
 

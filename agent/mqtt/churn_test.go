@@ -22,7 +22,7 @@ func TestManyTopicsWithoutABroker(t *testing.T) {
 	for i := range 200_000 {
 		s.Set(fmt.Sprintf("touchline/match/bot/rule/%d", i), []byte("on"))
 		s.Set(fmt.Sprintf("touchline/match/bot/rule/%d", i), nil)
-		require.Less(t, time.Since(began), 20*time.Second, "after %d topics", i) // a hundred times of what it takes
+		require.Less(t, time.Since(began), 2*time.Minute, "after %d topics", i) // if it grew, hours
 	}
 	registry := prometheus.NewPedanticRegistry()
 	require.NoError(t, registry.Register(s.Collector()))

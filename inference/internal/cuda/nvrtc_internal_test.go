@@ -19,10 +19,10 @@ import (
 	"touchline/inference/internal/ort"
 )
 
-// compiler opens NVRTC in the folder TOUCHLINE_NVRTC, which must then have it, else in bin/nvrtc, without which the test is left out.
+// compiler opens NVRTC in the folder NVRTC, which must then have it, else in bin/nvrtc, without which the test is left out.
 func compiler(t *testing.T, cache string) *Compiler {
 	t.Helper()
-	folder, required := os.LookupEnv("TOUCHLINE_NVRTC")
+	folder, required := os.LookupEnv("NVRTC")
 	if !required {
 		folder = filepath.Join("..", "..", "..", "bin", "nvrtc")
 		if _, err := os.Stat(filepath.Join(folder, "libnvrtc.so.13")); err != nil {
