@@ -15,6 +15,9 @@
 // Weights multiply a step's rows as tensor core products of 16 outputs, 16 inputs and 8 rows, which accumulate in float32; the sums of a
 // block are then multiplied by its scale. The sums of the warps are added in a fixed order: equal inputs give equal bits.
 //
+// Tried on an H200 without gain: a flag of each block instead of one counter (12 % slower), prefetch hints for L2 (2 %), rings of 5 units (8 %)
+// and of 3 (9 %), the places of streams in shared memory, attention as a function of its own.
+//
 // Needs sm_80. The shapes are macros (see Shape in decode.go), and so is all that depends on the card. No header is included.
 
 typedef unsigned char u8;
