@@ -46,6 +46,7 @@ const batchLimit = 4
 // warmth holds the measurements of warming up.
 type warmth struct {
 	steps           stepCosts // empty with a single weight set
+	ownRows         int       // the most rows of a step by own kernels
 	prefill, vision cost      // by positions, by images
 }
 

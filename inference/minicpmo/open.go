@@ -304,12 +304,9 @@ func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, 
 	if err != nil {
 		return err
 	}
-	own := d.decoder.OwnRows()
-	if own == 0 && sel.device == models.DeviceCUDA {
+	if warm.ownRows == 0 && sel.device == models.DeviceCUDA {
 		e.log.Warn().Err(d.why).Msg("decode steps have no own kernels; ONNX Runtime runs them")
 	}
-	e.stats.count(func(s *Stats) { s.OwnKernels = own > 0 })
-	e.loop.weights.ownRows = own
 	if o.test.steps != nil {
 		warm.steps = o.test.steps
 	}
@@ -335,9 +332,9 @@ const (
 
 // join connects loop, cache and n workers, which it starts. The graphs' floats have elem bytes.
 func (e *Engine) join(ctx context.Context, w warmth, elem, n int) error {
-	e.loop.weights.start(w.steps)
+	e.loop.weights.start(w.steps, w.ownRows)
 	e.loop.prefillCost, e.loop.visionCost = w.prefill, w.vision
-	e.stats.count(func(s *Stats) { s.Switch = e.loop.weights.from() })
+	e.stats.count(func(s *Stats) { s.Switch, s.OwnKernels = e.loop.weights.from(), w.ownRows > 0 })
 	e.workers = &workers{
 		ready: e.loop.ready, now: e.now, half: elem == 2, early: earlyCPU, embedSize: e.features * e.hiddenSize * elem,
 		took: func(t time.Duration) { e.stats.count(func(s *Stats) { s.Preprocess.took(t) }) },

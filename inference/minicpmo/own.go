@@ -150,50 +150,24 @@ func (d *device) checkOwn() error {
 
 func (d *device) checkRows(slots []int, lengths []int32, rng *rand.Rand) error {
 	l, vocab := d.sel.layout, d.sel.dims.Decoder.Vocab
-	tokens := make([]int32, l.Slots)
-	for i := range tokens {
-		tokens[i] = -1
-	}
+	tokens, further := slices.Repeat([]int32{-1}, l.Slots), slices.Clone(lengths)
 	for _, slot := range slots {
 		tokens[slot] = rng.Int32N(int32(vocab))
-	}
-	further := slices.Clone(lengths)
-	for _, slot := range slots {
 		further[slot]++
 	}
 	// ONNX Runtime runs each row alone: with several, it rounds its products otherwise. Its second step reads the keys and values that its
 	// first one wrote, then those of own kernels.
-	alone := func(lengths []int32) (rows []float32, err error) {
-		for _, slot := range slots {
-			if err := d.decoder.Tokens(d.ownSet, kvcache.Range{Start: slot, Size: 1}, tokens, lengths); err != nil {
-				return nil, err
-			}
-			row, err := d.decoder.Logits(slot)
-			if err != nil {
-				return nil, err
-			}
-			rows = append(rows, row...)
-		}
-		return rows, nil
-	}
-	own := func() (rows []float32, err error) {
-		if err := d.decoder.OwnTokens(l.Cover(slots[0], slots[len(slots)-1]), tokens, lengths); err != nil {
-			return nil, err
-		}
-		for _, slot := range slots {
-			row, err := d.decoder.Logits(slot)
-			if err != nil {
-				return nil, err
-			}
-			rows = append(rows, row...)
-		}
-		return rows, nil
+	alone := func(lengths []int32) ([]float32, error) {
+		return d.rows(slots, func(slot int) error {
+			return d.decoder.Tokens(d.ownSet, kvcache.Range{Start: slot, Size: 1}, tokens, lengths)
+		})
 	}
 	want, err := alone(lengths)
 	wantNext, failed := alone(further)
-	got, ownFailed := own()
+	err = errors.Join(err, failed, d.decoder.OwnTokens(l.Cover(slots[0], slots[len(slots)-1]), tokens, lengths))
+	got, failed := d.rows(slots, func(int) error { return nil })
 	gotNext, again := alone(further)
-	if err := errors.Join(err, failed, ownFailed, again); err != nil {
+	if err := errors.Join(err, failed, again); err != nil {
 		return err
 	}
 	for i, slot := range slots {
@@ -204,6 +178,21 @@ func (d *device) checkRows(slots []int, lengths []int32, rng *rand.Rand) error {
 		}
 	}
 	return nil
+}
+
+// rows returns the logits of slots, one row after the other, each after a call of run.
+func (d *device) rows(slots []int, run func(slot int) error) (rows []float32, err error) {
+	for _, slot := range slots {
+		if err := run(slot); err != nil {
+			return nil, err
+		}
+		row, err := d.decoder.Logits(slot)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row...)
+	}
+	return rows, nil
 }
 
 // differ says how a row of logits differs from ONNX Runtime's, or returns an empty text for a difference within the limits. The best id

@@ -22,6 +22,7 @@ func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth
 	if err := d.checkOwn(); err != nil {
 		return w, fmt.Errorf("check the own kernels: %w", err)
 	}
+	w.ownRows = d.decoder.OwnRows()
 	type job struct {
 		set int
 		r   kvcache.Range
@@ -30,7 +31,7 @@ func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth
 	for set := range d.sessions {
 		if d.sel.device == models.DeviceCUDA {
 			captured := d.sel.captured[set]
-			if set == d.ownSet && captured <= d.decoder.OwnRows() {
+			if set == d.ownSet && captured <= w.ownRows {
 				captured = 0 // nothing to capture
 			}
 			for _, r := range l.Ranges(captured) {

@@ -46,8 +46,8 @@ func (s *switcher) choose(size, rows int) int {
 }
 
 // start sets the measured costs and starts with the fastest set for one room.
-func (s *switcher) start(costs stepCosts) {
-	*s = switcher{costs: costs, ownRows: s.ownRows}
+func (s *switcher) start(costs stepCosts, ownRows int) {
+	*s = switcher{costs: costs, ownRows: ownRows}
 	for set := range costs {
 		if s.cost(set, 1, 1) < s.cost(s.current, 1, 1) {
 			s.current = set

@@ -121,7 +121,11 @@ func (c *Compiler) compile(source string, options []string) ([]byte, error) {
 		log, _ := c.result(*program, "nvrtcGetProgramLog")
 		return nil, fmt.Errorf("%w: %s", err, bytes.TrimRight(log, "\x00\n"))
 	}
-	return c.result(*program, "nvrtcGetCUBIN")
+	cubin, err := c.result(*program, "nvrtcGetCUBIN")
+	if err == nil && len(cubin) == 0 {
+		err = errors.New("NVRTC returned no code")
+	}
+	return cubin, err
 }
 
 // result reads the result of a function that comes with another for its size.

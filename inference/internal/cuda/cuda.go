@@ -90,8 +90,6 @@ const (
 	deviceCooperative     = 95
 	deviceShared          = 97
 
-	functionLocal     = 3
-	functionRegisters = 4
 	functionMaxShared = 8
 )
 
@@ -147,47 +145,39 @@ func (d *Driver) do(function string, args ...uintptr) error {
 	return errors.Join(err, d.dev.Synchronize())
 }
 
-// Module is a loaded set of kernels.
-type Module struct {
+// module is a loaded set of kernels.
+type module struct {
 	driver *Driver
 	handle uintptr
 }
 
-// Load loads compiled kernels. The device must not capture a graph meanwhile.
-func (d *Driver) Load(cubin []byte) (*Module, error) {
+// load loads compiled kernels. The device must not capture a graph meanwhile.
+func (d *Driver) load(cubin []byte) (*module, error) {
 	var p pinned
 	defer p.Unpin()
 	handle := new(uintptr)
 	if err := d.do("cuModuleLoadData", at(&p, handle), at(&p, &cubin[0])); err != nil {
 		return nil, err
 	}
-	return &Module{d, *handle}, nil
+	return &module{d, *handle}, nil
 }
 
-// Close unloads the kernels.
-func (m *Module) Close() error { return m.driver.do("cuModuleUnload", m.handle) }
+// close unloads the kernels.
+func (m *module) close() error { return m.driver.do("cuModuleUnload", m.handle) }
 
-// Kernel is a function of a module.
-type Kernel struct {
+// kernel is a function of a module.
+type kernel struct {
 	driver *Driver
 	handle uintptr
 	shared int
-	// Registers and Local are a thread's registers and bytes of local memory.
-	Registers, Local int
 }
 
-// Kernel returns a function of the module whose blocks have some bytes of dynamic shared memory.
-func (m *Module) Kernel(name string, shared int) (*Kernel, error) {
+// kernel returns a function of the module whose blocks have some bytes of dynamic shared memory.
+func (m *module) kernel(name string, shared int) (*kernel, error) {
 	var p pinned
 	defer p.Unpin()
-	k, text, v := &Kernel{driver: m.driver, shared: shared}, append([]byte(name), 0), new(C.int)
+	k, text := &kernel{driver: m.driver, shared: shared}, append([]byte(name), 0)
 	err := m.driver.do("cuModuleGetFunction", at(&p, &k.handle), m.handle, at(&p, &text[0]))
-	for attribute, to := range map[uintptr]*int{functionRegisters: &k.Registers, functionLocal: &k.Local} {
-		if err == nil {
-			err = m.driver.do("cuFuncGetAttribute", at(&p, v), attribute, k.handle)
-			*to = int(*v)
-		}
-	}
 	if err == nil && shared > 0 {
 		err = m.driver.do("cuFuncSetAttribute", k.handle, functionMaxShared, uintptr(shared))
 	}
@@ -216,8 +206,8 @@ type attribute struct {
 
 const attributeCooperative = 2
 
-// Launch queues a run of the kernel on the device's stream. With together, all blocks run at the same time.
-func (k *Kernel) Launch(x, y, threads int, together bool, args ...unsafe.Pointer) error {
+// launch queues a run of the kernel on the device's stream. With together, all blocks run at the same time.
+func (k *kernel) launch(x, y, threads int, together bool, args ...unsafe.Pointer) error {
 	var p pinned
 	defer p.Unpin()
 	c := &launchConfig{

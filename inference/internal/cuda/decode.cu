@@ -102,7 +102,8 @@ extern __shared__ __align__(128) u8 memory[];
 #define TOTALS (OFFSETS + PASS / 4)
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
 #define ATTEND ((GROUP + 2) * HEAD_DIM * 2 + CHUNK * GROUP * 4 + WARPS * GROUP * HEAD_DIM * 4 + 1024)
-#define SHARED (WARPS * DEPTH * SLOT + LARGER(ROWS * COLUMN + PASS + BUFFERS * SUMS * 4, ATTEND))
+static_assert(WARPS * DEPTH * SLOT + LARGER(ROWS * COLUMN + PASS + BUFFERS * SUMS * 4, ATTEND) <= SHARED, "planFor gives too little");
+static_assert(SPLITS <= WARPS * HEAD_DIM, "the factors of splits take the place of sums");
 
 // Barrier waits for all blocks of the grid. Arrivals are counted over all launches.
 struct Barrier {

@@ -103,7 +103,7 @@ type Decoder struct {
 	memory  *ort.Memory
 	host    *ort.Memory // of the table
 	table   ort.Pointer
-	modules []*Module
+	modules []*module
 	sizes   []*size
 	args    step
 	bias    uintptr
@@ -116,7 +116,7 @@ type Decoder struct {
 // size holds the kernels for a number of rows.
 type size struct {
 	rows, threads     int
-	decode, best, top *Kernel
+	decode, best, top *kernel
 }
 
 // plan is how the kernels for a number of rows use a card.
@@ -175,7 +175,7 @@ func (s Shape) macros(p plan) map[string]string {
 	for name, v := range map[string]int{
 		"LAYERS": s.Layers, "HIDDEN": s.Hidden, "FFN": s.FFN, "HEADS": s.Heads, "KV_HEADS": s.KVHeads, "HEAD_DIM": s.HeadDim,
 		"VOCAB": s.Vocab, "HEAD_BITS": s.Head, "TOP": s.Top, "ROWS": p.rows, "WARPS": p.warps, "DEPTH": p.depth,
-		"QKV_TILES": p.qkvTiles, "O_TILES": p.outTiles, "SPLITS": p.splits,
+		"SHARED": p.shared, "QKV_TILES": p.qkvTiles, "O_TILES": p.outTiles, "SPLITS": p.splits,
 	} {
 		out[name] = strconv.Itoa(v)
 	}
@@ -210,18 +210,18 @@ func (k *Decoder) compile(c *Compiler, s Shape) error {
 		return err
 	}
 	for i, p := range plans {
-		m, err := k.driver.Load(cubins[i])
+		m, err := k.driver.load(cubins[i])
 		if err != nil {
 			return err
 		}
 		k.modules = append(k.modules, m)
 		z := &size{rows: p.rows, threads: p.warps * 32}
 		for _, f := range []struct {
-			to     **Kernel
+			to     **kernel
 			name   string
 			shared int
 		}{{&z.decode, "decode", p.shared}, {&z.best, "best", 0}, {&z.top, "top", 0}} {
-			if *f.to, err = m.Kernel(f.name, f.shared); err != nil {
+			if *f.to, err = m.kernel(f.name, f.shared); err != nil {
 				return err
 			}
 		}
@@ -325,13 +325,13 @@ func (k *Decoder) Step(slots, lengths []int32) error {
 	//nolint:gosec // the arguments of kernels, read during the call
 	args, bias, lists, values, ids := unsafe.Pointer(&k.args), unsafe.Pointer(&k.bias), unsafe.Pointer(&k.lists), unsafe.Pointer(&k.values),
 		unsafe.Pointer(&k.ids)
-	if err := z.decode.Launch(k.driver.Blocks, 1, z.threads, true, args); err != nil {
+	if err := z.decode.launch(k.driver.Blocks, 1, z.threads, true, args); err != nil {
 		return fmt.Errorf("decode: %w", err)
 	}
-	if err := z.best.Launch(k.blocks, z.rows, 512, false, args, bias, lists); err != nil {
+	if err := z.best.launch(k.blocks, z.rows, 512, false, args, bias, lists); err != nil {
 		return fmt.Errorf("find the best ids: %w", err)
 	}
-	if err := z.top.Launch(z.rows, 1, 512, false, args, lists, values, ids); err != nil {
+	if err := z.top.launch(z.rows, 1, 512, false, args, lists, values, ids); err != nil {
 		return fmt.Errorf("find the best ids: %w", err)
 	}
 	return nil
@@ -341,7 +341,7 @@ func (k *Decoder) Step(slots, lengths []int32) error {
 func (k *Decoder) Close() error {
 	var err error
 	for _, m := range k.modules {
-		err = errors.Join(err, m.Close())
+		err = errors.Join(err, m.close())
 	}
 	for _, m := range []*ort.Memory{k.memory, k.host} {
 		if m != nil {
