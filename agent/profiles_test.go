@@ -54,7 +54,7 @@ func TestPromptsLive(t *testing.T) {
 func TestProfileLanguage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, steady(500*time.Millisecond, 2*time.Second), nil)
-		r.engine.Can = &inference.Capabilities{Instructions: true, Languages: []string{"en", "es"}}
+		r.engine.Become(inference.Capabilities{Instructions: true, Languages: []string{"en", "es"}})
 		use := func(name string) string {
 			_, err := r.Change(command.Change{Profile: &name}, "ana")
 			require.NoError(t, err)
