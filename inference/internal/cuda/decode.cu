@@ -15,8 +15,11 @@
 // Weights multiply a step's rows as tensor core products of 16 outputs, 16 inputs and 8 rows, which accumulate in float32; the sums of a
 // block are then multiplied by its scale. The sums of the warps are added in a fixed order: equal inputs give equal bits.
 //
-// Tried on an H200 without gain: a flag of each block instead of one counter (12 % slower), prefetch hints for L2 (2 %), rings of 5 units (8 %)
-// and of 3 (9 %), the places of streams in shared memory, attention as a function of its own.
+// A unit is 128 bytes of each of 16 rows, so that whole lines are read, and the scales of one row in a warp's units are neighbours. All kinds
+// of matrices share one loop, which fits the instruction cache.
+//
+// Tried on an H200 without gain: a flag of each block instead of one counter (12 % slower), prefetch hints for L2 (2 %), rings of 5 units (2 %),
+// 8 warps (1 row: 2 % faster, 8 rows: 20 % slower), products in integers with inputs of two digits, attention merged by its readers.
 //
 // Needs sm_80. The shapes are macros (see Shape in decode.go), and so is all that depends on the card. No header is included.
 
@@ -29,16 +32,16 @@ typedef unsigned long long u64;
 #define ATT (HEADS * HEAD_DIM)
 #define GROUP (HEADS / KV_HEADS)
 #define THREADS (WARPS * 32)
-#define TILE 16                   // outputs of a product
-#define UNIT 128                  // inputs of a unit of 4 bits, the weights that a warp copies and multiplies at a time
-#define ROW_BYTES 64              // of a unit's row
-#define SLOT (2 * TILE * (ROW_BYTES + 8)) // of the ring: two tiles with their scales
-#define PASS (HIDDEN > ATT ? HIDDEN : ATT) // inputs in shared memory at a time
-#define COLUMN (PASS * 2 + 64)    // bytes of a row there; the padding separates banks
-#define PARTS (WARPS + 1)         // of a sum; one is padding
-#define SUMS (2 * TILE * ROWS * PARTS) // of a group
-#define BUFFERS (ROWS > 4 ? 1 : 2) // of sums
-#define CHUNK (8 * WARPS)         // positions of a split at most
+#define TILE 16                       // outputs of a product
+#define UNIT 256                      // inputs of a unit of 4 bits, the weights that a warp copies and multiplies at a time
+#define ROW_BYTES 128                 // of a unit's row
+#define SLOT (TILE * (ROW_BYTES + 16)) // of the ring: a tile and its scales
+#define COLUMN (PASS * 2 + 64)        // bytes of a row's inputs; the padding separates banks
+#define SUM 20                        // floats of a tile's sums of a row; the padding separates banks
+#define TAILS (HIDDEN % UNIT || ATT % UNIT || FFN % UNIT) // whether a row's last unit may begin in the one before
+#define CHUNK (8 * WARPS)             // positions of a split
+// Macros of the plan: PASS is the inputs in shared memory at a time, BATCH the groups whose sums are there at a time, QKV_TILES, O_TILES,
+// GATE_TILES and HEAD_TILES are the tiles of a group, which share the warps.
 
 struct Matrix {
   const u8 *quants;  // [N][K/2], low nibble first, or [N][K] for 8 bits
@@ -46,7 +49,7 @@ struct Matrix {
 };
 
 struct Layer {
-  Matrix qkv, o, gate_up, down;
+  Matrix matrices[4]; // of the kinds
   const u16 *norm, *ffn_norm, *q_norm, *k_norm;
   u16 *keys, *values; // [slot][KV_HEADS][max_len][HEAD_DIM]
 };
@@ -81,7 +84,6 @@ __device__ __forceinline__ float fresh4(const float *p) { float v; asm volatile(
 __device__ __forceinline__ u32 shared_at(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 __device__ __forceinline__ void copy16(u32 to, const void *from) { asm volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(to), "l"(from)); }
 __device__ __forceinline__ void copy8(u32 to, const void *from) { asm volatile("cp.async.ca.shared.global [%0],[%1],8;" ::"r"(to), "l"(from)); }
-__device__ __forceinline__ void copy4(u32 to, const void *from) { asm volatile("cp.async.ca.shared.global [%0],[%1],4;" ::"r"(to), "l"(from)); }
 __device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 __device__ __forceinline__ void await_oldest() { asm volatile("cp.async.wait_group %0;" ::"n"(DEPTH - 1) : "memory"); }
 __device__ __forceinline__ u32 shared4(u32 at) { u32 v; asm volatile("ld.shared.u32 %0,[%1];" : "=r"(v) : "r"(at)); return v; }
@@ -97,12 +99,14 @@ __device__ __forceinline__ float sum_of_warp(float v) {
 
 // Shared memory: the ring, then the inputs, what is added for each block of 32 inputs, and the sums of the warps, or what attention needs.
 extern __shared__ __align__(128) u8 memory[];
+__shared__ Layer layers[LAYERS];
+__shared__ u32 kilo_bits; // a constant that the compiler does not know, which would put it in registers again and again
 #define INPUTS (memory + WARPS * DEPTH * SLOT)
-#define OFFSETS ((float *)(INPUTS + ROWS * COLUMN)) // [PASS/32][8]
-#define TOTALS (OFFSETS + PASS / 4)
+#define OFFSETS ((float *)(INPUTS + ROWS * COLUMN)) // [PASS/32][ROWS]
+#define TOTALS (OFFSETS + PASS / 32 * ROWS)         // [BATCH][WARPS][ROWS][SUM]
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
 #define ATTEND ((GROUP + 2) * HEAD_DIM * 2 + CHUNK * GROUP * 4 + WARPS * GROUP * HEAD_DIM * 4 + 1024)
-static_assert(WARPS * DEPTH * SLOT + LARGER(ROWS * COLUMN + PASS + BUFFERS * SUMS * 4, ATTEND) <= SHARED, "planFor gives too little");
+static_assert(WARPS * DEPTH * SLOT + LARGER(ROWS * COLUMN + PASS / 8 * ROWS + BATCH * WARPS * ROWS * SUM * 4, ATTEND) <= SHARED, "planFor gives too little");
 static_assert(SPLITS <= WARPS * HEAD_DIM, "the factors of splits take the place of sums");
 
 // Barrier waits for all blocks of the grid. Arrivals are counted over all launches.
@@ -125,114 +129,96 @@ struct Barrier {
 };
 
 // The kinds of matrices, in the order of a layer.
-enum { kQKV, kO, kGateUp, kDown, kHead };
+enum { kQKV, kO, kGateUp, kDown, kHead, kEnd };
 
-template <int KIND> struct Kind {
-  static const int n = KIND == kQKV ? QKV : KIND == kGateUp ? 2 * FFN : KIND == kHead ? VOCAB : HIDDEN;
-  static const int k = KIND == kO ? ATT : KIND == kDown ? FFN : HIDDEN;
-  static const int bits = KIND == kHead ? HEAD_BITS : 4;
-  static const int tiles = KIND == kGateUp || KIND == kHead ? 2 : KIND == kQKV ? QKV_TILES : O_TILES; // of a group
-  static const int unit = UNIT * 4 / bits;                    // inputs
-  static const int groups = KIND == kGateUp ? FFN / TILE : (n + tiles * TILE - 1) / (tiles * TILE);
-  static const int passes = (k + PASS - 1) / PASS;
-  static __device__ int inputs(int pass) { return passes == 1 ? k : min(PASS, k - pass * PASS); }
-  // Each warp has some neighbouring units of a pass.
-  static __device__ int share(int pass) { return (inputs(pass) / unit + WARPS - 1) / WARPS; }
-  static __device__ int first(int pass, int warp) { return min(warp * share(pass), inputs(pass) / unit); }
-  static __device__ int end(int pass, int warp) { return min((warp + 1) * share(pass), inputs(pass) / unit); }
-  static const int apart = KIND == kGateUp ? FFN : TILE; // first outputs of its tiles
-  // The last group of outputs that are no multiple repeats some of the one before.
-  static __device__ int output(int group) { return KIND == kGateUp ? group * TILE : min(group * tiles * TILE, n - tiles * TILE); }
-};
-
-// copy_unit queues the copy of a unit to a slot of the ring: 64 bytes of each of 16 rows of a tile or two, in pieces of 16 bytes whose order
-// lets eight rows use all banks; then their scales, 8 bytes a row (4 for 8 bits).
-template <int KIND> __device__ __forceinline__ void copy_unit(const Matrix &m, int group, int input, u32 slot) {
-  typedef Kind<KIND> K;
-  const int row_bytes = K::k * K::bits / 8, lane = threadIdx.x & 31, output = K::output(group);
-  const u8 *from = m.quants + (u64)(output + (lane >> 2)) * row_bytes + input * K::bits / 8 + (lane & 3) * 16;
-  u32 to = slot + (lane >> 2) * ROW_BYTES + ((lane ^ lane >> 3) & 3) * 16;
-#pragma unroll
-  for (int j = 0; j < 2 * K::tiles; j++) copy16(to + j * 8 * ROW_BYTES, from + ((u64)(j >> 1) * K::apart + (j & 1) * 8) * row_bytes);
-  if (lane < K::tiles * TILE) {
-    u32 to_scales = slot + K::tiles * TILE * ROW_BYTES + lane * 8;
-    const u16 *scales = m.scales + (u64)(output + lane / TILE * K::apart + lane % TILE) * (K::k / 32) + input / 32;
-    if (K::bits == 4) copy8(to_scales, scales);
-    else copy4(to_scales, scales);
-  }
+__device__ __forceinline__ int inputs_of(int kind) { return kind == kO ? ATT : kind == kDown ? FFN : HIDDEN; }
+__device__ __forceinline__ int outputs_of(int kind) { return kind == kQKV ? QKV : kind == kGateUp ? 2 * FFN : kind == kHead ? VOCAB : HIDDEN; }
+__device__ __forceinline__ int tiles_of(int kind) { return kind == kQKV ? QKV_TILES : kind == kGateUp ? GATE_TILES : kind == kHead ? HEAD_TILES : O_TILES; }
+__device__ __forceinline__ int groups_of(int kind) { return (outputs_of(kind) + tiles_of(kind) * TILE - 1) / (tiles_of(kind) * TILE); }
+__device__ __forceinline__ int bits_of(int kind) { return kind == kHead ? HEAD_BITS : 4; }
+__device__ __forceinline__ int unit_of(int kind) { return UNIT * 4 / bits_of(kind); } // inputs
+__device__ __forceinline__ int passes_of(int kind) { return (inputs_of(kind) + PASS - 1) / PASS; }
+// first_output is that of a tile of a group. The second half of a group of gate and up is up. The last group of outputs that are no multiple
+// repeats some of the one before.
+__device__ __forceinline__ int first_output(int kind, int group, int tile) {
+  const int tiles = tiles_of(kind), n = outputs_of(kind);
+  if (kind != kGateUp) return min(group * tiles * TILE, n - tiles * TILE) + tile * TILE;
+  const int half = tiles / 2;
+  return min(group * half * TILE, FFN - half * TILE) + tile % half * TILE + tile / half * FFN;
 }
+
+// Units is a warp's share of a tile's units of a pass.
+struct Units {
+  int tile, first, count, back; // back is the inputs that the last one has in common with the one before
+  __device__ __forceinline__ Units(int kind, int pass) {
+    const int warp = threadIdx.x >> 5, warps = WARPS / tiles_of(kind), unit = unit_of(kind); // warps of a tile
+    const int inputs = min(PASS, inputs_of(kind) - pass * PASS), all = (inputs + unit - 1) / unit, share = (all + warps - 1) / warps;
+    tile = warp / warps, first = min(warp % warps * share, all), count = min(share, all - first);
+    back = TAILS ? max((first + count) * unit - inputs, 0) : 0;
+  }
+};
 
 // Stream is a warp's place in the weights of the whole step, in the order of use.
 struct Stream {
   const Step &s;
-  int matrix, group, pass, unit, slot;
-  Matrix m;
-  u32 ring;
+  int kind, layer, group, pass, left, back; // left is the units to the end of the pass
+  const u8 *quants;                   // of this lane in the next unit
+  const u16 *scales;
+  u32 slot; // of the ring: that of the oldest unit
 
-  __device__ Stream(const Step &step) : s(step), matrix(-1), slot(0) {
-    ring = shared_at(memory) + (threadIdx.x >> 5) * DEPTH * SLOT;
-    next_matrix();
+  __device__ __forceinline__ u32 ring() const { return shared_at(memory) + (threadIdx.x >> 5) * DEPTH * SLOT; }
+  __device__ __forceinline__ Stream(const Step &step) : s(step), kind(-1), layer(0), group(1 << 30), pass(0) {
+    slot = ring();
+    next();
   }
 
-  // settle goes to the next pass or group of the matrix with a unit for this warp, and reports whether there is one.
-  template <int KIND> __device__ __forceinline__ bool settle() {
-    typedef Kind<KIND> K;
-    const int warp = threadIdx.x >> 5;
-    while (unit >= K::end(pass, warp)) {
-      if (++pass == K::passes) {
-        pass = 0, group += gridDim.x;
-        if (group >= K::groups) return false;
+  // next goes to the next pass, group or matrix with units for this warp, or to the end.
+  __device__ __forceinline__ void next() {
+    const int lane = threadIdx.x & 31;
+    for (left = 0; left == 0;) {
+      if (++pass >= passes_of(kind)) pass = 0, group += gridDim.x;
+      while (group >= groups_of(kind)) {
+        group = blockIdx.x;
+        if (++kind == kHead && layer + 1 < LAYERS) kind = kQKV, layer++;
+        if (kind == kEnd) return;
       }
-      unit = K::first(pass, warp);
-      if (K::passes == 1 && unit >= K::end(0, warp)) return false;
+      const Matrix m = kind == kHead ? s.head : layers[layer].matrices[kind];
+      const Units units(kind, pass);
+      const int input = pass * PASS + units.first * unit_of(kind), output = first_output(kind, group, units.tile), k = inputs_of(kind);
+      left = units.count, back = units.back;
+      quants = m.quants + (u64)(output + (lane >> 3)) * (k * bits_of(kind) / 8) + input * bits_of(kind) / 8 + (lane & 7) * 16;
+      scales = m.scales + (u64)(output + lane % TILE) * (k / 32) + input / 32;
     }
-    return true;
+    if (TAILS) tail();
   }
 
-  template <int KIND> __device__ __forceinline__ bool begin(const Matrix &of) {
-    m = of;
-    group = blockIdx.x, pass = 0, unit = Kind<KIND>::first(0, threadIdx.x >> 5);
-    return group < Kind<KIND>::groups && settle<KIND>();
+  // tail moves the last unit.
+  __device__ __forceinline__ void tail() {
+    if (left == 1) quants -= back * bits_of(kind) / 8, scales -= back / 32;
   }
 
-  __device__ __forceinline__ void next_matrix() {
-    for (matrix++; matrix < 4 * LAYERS; matrix++) {
-      const Layer &l = s.layers[matrix / 4];
-      bool any;
-      switch (matrix % 4) {
-      case kQKV: any = begin<kQKV>(l.qkv); break;
-      case kO: any = begin<kO>(l.o); break;
-      case kGateUp: any = begin<kGateUp>(l.gate_up); break;
-      default: any = begin<kDown>(l.down);
-      }
-      if (any) return;
-    }
-    if (matrix == 4 * LAYERS && !begin<kHead>(s.head)) matrix++;
-  }
-
-  template <int KIND> __device__ __forceinline__ bool copy(u32 to) {
-    copy_unit<KIND>(m, group, pass * PASS + unit * Kind<KIND>::unit, to);
-    unit++;
-    return settle<KIND>();
-  }
-
-  // fill queues the copy of the next unit to the slot at hand; nothing at the end.
+  // fill queues the copy of the next unit to the slot at hand, nothing at the end: 128 bytes of each of 16 rows in pieces of 16, whose order
+  // lets the pieces of eight rows use all banks; then their scales, 16 bytes a row (8 for 8 bits).
   __device__ __forceinline__ void fill() {
-    if (matrix <= 4 * LAYERS) {
-      u32 to = ring + slot * SLOT;
-      bool more;
-      if (matrix == 4 * LAYERS) more = copy<kHead>(to);
-      else
-        switch (matrix % 4) {
-        case kQKV: more = copy<kQKV>(to); break;
-        case kO: more = copy<kO>(to); break;
-        case kGateUp: more = copy<kGateUp>(to); break;
-        default: more = copy<kDown>(to);
-        }
-      if (!more) next_matrix();
+    if (kind < kEnd) {
+      const int lane = threadIdx.x & 31;
+      const u32 rows4 = inputs_of(kind) * bits_of(kind) / 2; // bytes of four rows
+      const u32 to = slot + (lane >> 3) * ROW_BYTES, piece = ((lane ^ lane >> 3) & 7) * 16;
+#pragma unroll
+      for (int j = 0; j < 4; j++) copy16(to + j * 4 * ROW_BYTES + (piece ^ (j & 1) * 64), quants + j * rows4);
+      if (lane < TILE) {
+        const u32 to_scales = slot + TILE * ROW_BYTES + lane * 16;
+        if (HEAD_BITS == 8 && kind == kHead) copy8(to_scales, scales);
+        else if (!TAILS) copy16(to_scales, scales);
+        else copy8(to_scales, scales), copy8(to_scales + 8, scales + 4); // rows are aligned to 8 bytes
+      }
+      quants += ROW_BYTES, scales += unit_of(kind) / 32;
+      if (--left == 0) next();
+      else if (TAILS) tail();
     }
     commit();
-    slot = slot + 1 == DEPTH ? 0 : slot + 1;
+    slot += SLOT;
+    if (slot == ring() + DEPTH * SLOT) slot = ring();
   }
 };
 
@@ -243,8 +229,7 @@ __device__ __forceinline__ void product(float *d, u32 a0, u32 a1, u32 a2, u32 a3
 
 // nibbles turns eight of them into halves of 1024 plus the nibbles (0,4) and (2,6), and 1024 plus 16 times (1,5) and (3,7): 0x6400 is 1024
 // as a half, whose last bits count ones. The inputs of the odd ones are divided by 16, and place adds what is too much to OFFSETS.
-__device__ __forceinline__ void nibbles(u32 q, u32 *out) {
-  const u32 kilo = 0x64006400;
+__device__ __forceinline__ void nibbles(u32 q, u32 *out, u32 kilo) {
   u32 r = q >> 8;
   out[0] = (q & 0x000f000f) | kilo, out[1] = (q & 0x00f000f0) | kilo;
   out[2] = (r & 0x000f000f) | kilo, out[3] = (r & 0x00f000f0) | kilo;
@@ -254,57 +239,60 @@ __device__ __forceinline__ void both(u32 h, float &low, float &high) {
   asm("{.reg .b16 l,h; mov.b32 {l,h},%2; cvt.f32.f16 %0,l; cvt.f32.f16 %1,h;}" : "=f"(low), "=f"(high) : "r"(h));
 }
 
-// scaled adds a block's sums, each output's times its scale.
-__device__ __forceinline__ void scaled(float *acc, const float *one, float s0, float s1) {
-  acc[0] += s0 * one[0], acc[2] += s1 * one[2];
-  if (ROWS > 1) acc[1] += s0 * one[1], acc[3] += s1 * one[3];
+// matrices reads 8 rows of 16 bytes for each of four groups of lanes, which have the addresses of a row each: lane 4g+t gets word t of row g.
+__device__ __forceinline__ void matrices(u32 at, u32 *out) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3},[%4];" : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3]) : "r"(at));
 }
 
-// multiply adds the products of a unit with the rows to acc: outputs g and g+8 of each tile, rows 2t and 2t+1, for lane 4g+t. block is
-// the unit's first block of 32 inputs.
-template <int KIND> __device__ __forceinline__ void multiply(float (*acc)[4], u32 slot, int block) {
-  typedef Kind<KIND> K;
+// multiply adds the products of a unit with the rows to acc: outputs g and g+8, rows 2t and 2t+1, for lane 4g+t. block is the unit's first
+// block of 32 inputs, of which some are skipped.
+template <int BITS> __device__ __forceinline__ void multiply(float *acc, u32 slot, int block, int skipped) {
   const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
-  const u32 x = shared_at(INPUTS) + g * COLUMN + t * 16 + block * 64;
-  const u32 offsets = shared_at(OFFSETS) + block * 32 + (ROWS > 1 ? t * 8 : 0);
-  const u32 words = slot + g * ROW_BYTES + t * 4, turned = (g >> 1 & 3) * 16, scales = slot + K::tiles * TILE * ROW_BYTES + g * 8;
-  uint2 raw[K::tiles][2];
+  const u32 x = shared_at(INPUTS) + g % ROWS * COLUMN + t * 16 + block * 64; // columns of no row are not used
+  const u32 offsets = shared_at(OFFSETS) + block * ROWS * 4 + (ROWS > 1 ? t * 2 % ROWS * 4 : 0);
+  const u32 words = slot + (lane & 15) * ROW_BYTES + ((lane >> 4 ^ lane) & 7) * 16;
+  const u32 kilo = BITS == 4 ? shared4(shared_at(&kilo_bits)) : 0x64646464;
+  u32 scales[2][4];
 #pragma unroll
-  for (int i = 0; i < K::tiles; i++)
+  for (int h = 0; h < 2; h++) {
+    uint4 v = shared16(slot + TILE * ROW_BYTES + (g + h * 8) * 16);
+    scales[h][0] = v.x, scales[h][1] = v.y, scales[h][2] = v.z, scales[h][3] = v.w;
+  }
+  u32 a[4];
 #pragma unroll
-    for (int h = 0; h < 2; h++) raw[i][h] = shared8(scales + (i * TILE + h * 8) * 8);
-#pragma unroll
-  for (int b = 0; b < K::unit / 32; b++) {
-    uint4 v = make_uint4(0, 0, 0, 0);
-    if (g < ROWS) v = shared16(x + b * 64);
-    float o0, o1; // shared memory's bandwidth counts: one row needs one number
-    if (ROWS == 1) o0 = o1 = __uint_as_float(shared4(offsets + b * 32));
+  for (int b = 0; b < UNIT / BITS / 8; b++) {
+    if (TAILS && b < skipped && BITS == 4) { // the last unit begins in the one before
+      if (b % 2 == 0) matrices(words ^ b * 16, a);
+      continue;
+    }
+    uint4 v = shared16(x + b * 64);
+    float o0, o1;
+    if (ROWS == 1) o0 = o1 = __uint_as_float(shared4(offsets + b * 4));
     else {
-      uint2 o = shared8(offsets + b * 32);
+      uint2 o = shared8(offsets + b * ROWS * 4);
       o0 = __uint_as_float(o.x), o1 = __uint_as_float(o.y);
     }
+    float d[4] = {0, 0, 0, 0};
+    if constexpr (BITS == 4) {
+      if (b % 2 == 0) matrices(words ^ b * 16, a); // two blocks
+      u32 p[4], q[4];
+      nibbles(a[b % 2 * 2], p, kilo), nibbles(a[b % 2 * 2 + 1], q, kilo);
+      product(d, p[0], q[0], p[1], q[1], v.x, v.y);
+      product(d, p[2], q[2], p[3], q[3], v.z, v.w);
+    } else {
+      matrices(words ^ b * 32, a);
 #pragma unroll
-    for (int i = 0; i < K::tiles; i++) {
-      float d[4] = {o0, o1, o0, o1};
-      if constexpr (K::bits == 4) {
-        u32 a[4], c[4], at = words + (turned ^ b * 16) + i * TILE * ROW_BYTES;
-        nibbles(shared4(at), a);
-        nibbles(shared4(at + 8 * ROW_BYTES), c);
-        product(d, a[0], c[0], a[1], c[1], v.x, v.y);
-        product(d, a[2], c[2], a[3], c[3], v.z, v.w);
-      } else {
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-          u32 at = words + (turned ^ (b * 2 + h) * 16) + i * TILE * ROW_BYTES, p = shared4(at), q = shared4(at + 8 * ROW_BYTES);
-          const u32 kilo = 0x64646464;
-          product(d, __byte_perm(p, kilo, 0x4140), __byte_perm(q, kilo, 0x4140), __byte_perm(p, kilo, 0x4342), __byte_perm(q, kilo, 0x4342),
-                  h ? v.z : v.x, h ? v.w : v.y);
-        }
+      for (int h = 0; h < 2; h++) {
+        u32 p = a[h * 2], q = a[h * 2 + 1];
+        product(d, __byte_perm(p, kilo, 0x4140), __byte_perm(q, kilo, 0x4140), __byte_perm(p, kilo, 0x4342), __byte_perm(q, kilo, 0x4342),
+                h ? v.z : v.x, h ? v.w : v.y);
       }
-      float low0, high0, low1, high1;
-      both(b < 2 ? raw[i][0].x : raw[i][0].y, low0, high0), both(b < 2 ? raw[i][1].x : raw[i][1].y, low1, high1);
-      scaled(acc[i], d, b % 2 ? high0 : low0, b % 2 ? high1 : low1);
     }
+    float low0, high0, low1, high1;
+    both(scales[0][b / 2], low0, high0), both(scales[1][b / 2], low1, high1);
+    const float s0 = b % 2 ? high0 : low0, s1 = b % 2 ? high1 : low1;
+    acc[0] += s0 * (d[0] + o0), acc[2] += s1 * (d[2] + o0);
+    if (ROWS > 1) acc[1] += s0 * (d[1] + o1), acc[3] += s1 * (d[3] + o1);
   }
 }
 
@@ -325,7 +313,7 @@ template <int BITS> __device__ __forceinline__ void place(int row, int input, ui
   offset += __shfl_xor_sync(~0u, offset, 1);
   offset += __shfl_xor_sync(~0u, offset, 2);
   if (!valid) return;
-  if ((threadIdx.x & 3) == 0) OFFSETS[input / 32 * 8 + row] = offset;
+  if ((threadIdx.x & 3) == 0) OFFSETS[input / 32 * ROWS + row] = offset;
   u32 column = shared_at(INPUTS) + row * COLUMN;
   if constexpr (BITS == 4) store16(column + input * 2, p);
   else {
@@ -337,14 +325,22 @@ template <int BITS> __device__ __forceinline__ void place(int row, int input, ui
 }
 
 // load puts the inputs of a pass in shared memory, without a norm.
-__device__ void load(const Step &s, const u16 *from, int stride, int count) {
-  const int pieces = count / 8;
-#pragma unroll ROWS
-  for (int i = threadIdx.x; i < (ROWS * pieces + THREADS - 1) / THREADS * THREADS; i += THREADS) {
-    int row = i / pieces, at = i % pieces * 8;
-    bool valid = row < ROWS;
-    uint4 v = valid && s.table[row] >= 0 ? fresh16(from + (u64)row * stride + at) : make_uint4(0, 0, 0, 0);
-    place<4>(row, at, v, valid);
+__device__ __forceinline__ void load(const Step &s, int kind, int pass) {
+  const int k = inputs_of(kind), pieces = min(PASS, k - pass * PASS) / 8;
+  const u16 *from = (kind == kO ? s.attended : s.gated) + pass * PASS;
+#pragma unroll 1
+  for (int first = threadIdx.x; first - threadIdx.x < ROWS * pieces; first += 4 * THREADS) {
+    uint4 v[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      const int i = first + j * THREADS, row = i / pieces;
+      v[j] = row < ROWS && s.table[row] >= 0 ? fresh16(from + (u64)row * k + i % pieces * 8) : make_uint4(0, 0, 0, 0);
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      const int i = first + j * THREADS, row = i / pieces;
+      place<4>(row, i % pieces * 8, v[j], row < ROWS);
+    }
   }
   __syncthreads();
 }
@@ -364,7 +360,7 @@ struct Norm {
 };
 
 // load_normed puts the residual in shared memory, after an RMSNorm: x/sqrt(mean(x^2)+EPSILON)*weight. The last norm's result is output too.
-template <int BITS> __device__ void load_normed(const Step &s, bool first, const Norm &norm, u16 *hidden) {
+__device__ __forceinline__ void load_normed(const Step &s, bool first, const Norm &norm, bool head) {
   uint4 v[ROWS][PIECES];
   float *sums = TOTALS; // [row][warp]
   const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
@@ -412,103 +408,86 @@ template <int BITS> __device__ void load_normed(const Step &s, bool first, const
         words[i] = narrow2(a * scale * c, b * scale * d);
       }
       uint4 out = make_uint4(words[0], words[1], words[2], words[3]);
-      place<BITS>(r, at, out, at < HIDDEN);
-      if (hidden && blockIdx.x == 0 && s.table[r] >= 0 && at < HIDDEN) *(uint4 *)(hidden + (u64)s.table[r] * HIDDEN + at) = out;
+      if (HEAD_BITS == 8 && head) place<HEAD_BITS>(r, at, out, at < HIDDEN);
+      else place<4>(r, at, out, at < HIDDEN);
+      if (head && blockIdx.x == 0 && s.table[r] >= 0 && at < HIDDEN) *(uint4 *)(s.hidden + (u64)s.table[r] * HIDDEN + at) = out;
     }
   }
   __syncthreads();
 }
 
-// Group is the outputs of a group, of which WARPS lanes together have every EVERY-th.
-template <int KIND> struct Group {
-  typedef Kind<KIND> K;
-  static const int every = THREADS / WARPS, outputs = (KIND == kGateUp ? 1 : K::tiles) * TILE * ROWS, count = (outputs + every - 1) / every;
-  int group;
-  u16 before[count]; // the residuals
-
-  __device__ int number(int j) const { return threadIdx.x / WARPS + j * every; }
-  __device__ int row(int j) const { return number(j) / TILE % ROWS; }
-  __device__ int output(int j) const {
-    int i = number(j);
-    return i >= outputs ? K::n : K::output(group) + i / (TILE * ROWS) * TILE + i % TILE;
+// finish adds the sums of the warps of each tile, and writes the outputs of some groups, every gridDim.x-th. before is a residual.
+__device__ __forceinline__ void finish(const Step &s, int kind, int first, int count, u16 before) {
+  const int tiles = kind == kGateUp ? GATE_TILES / 2 : tiles_of(kind), warps = WARPS / tiles_of(kind);
+  for (int i = threadIdx.x; i < count * tiles * TILE * ROWS; i += THREADS) {
+    const int o = i % TILE, row = i / TILE % ROWS, tile = i / (TILE * ROWS) % tiles, group = i / (TILE * ROWS) / tiles;
+    const float *at = TOTALS + ((group * WARPS + tile * warps) * ROWS + row) * SUM + o;
+    float sum = 0, up = 0;
+#pragma unroll 4
+    for (int w = 0; w < warps; w++) sum += at[w * ROWS * SUM];
+    if (kind == kGateUp)
+#pragma unroll 4
+      for (int w = 0; w < warps; w++) up += at[(w + WARPS / 2) * ROWS * SUM];
+    if (s.table[row] < 0) continue;
+    const int n = first_output(kind, first + group * gridDim.x, tile) + o;
+    if (kind == kQKV) s.qkv[row * QKV + n] = narrow(sum);
+    else if (kind == kGateUp) s.gated[row * FFN + n] = narrow(sum / (1 + __expf(-sum)) * up);
+    else if (kind == kHead) s.logits[(u64)s.table[row] * VOCAB + n] = sum;
+    else s.residual[row * HIDDEN + n] = narrow(wide(before) + sum);
   }
+}
 
-  __device__ Group(const Step &s, bool first, int of) : group(of) {
-    if constexpr (KIND == kO || KIND == kDown) {
+// run multiplies a matrix with the inputs. Groups with a residual come one at a time, others in batches.
+__device__ __forceinline__ void run(const Step &s, int kind, bool fed, Stream &stream) {
+  static_assert(O_TILES * TILE * ROWS <= THREADS, "each thread has one residual");
+  const int groups = groups_of(kind), passes = passes_of(kind), lane = threadIdx.x & 31, warp = threadIdx.x >> 5;
+  const bool residual = kind == kO || kind == kDown;
+  for (int first = blockIdx.x; first < groups;) {
+    const int batch = residual ? 1 : min(BATCH, (groups - first + (int)gridDim.x - 1) / (int)gridDim.x);
+    if (first != blockIdx.x) __syncthreads();
+    u16 before = 0; // the residual of an output
+    if (residual && threadIdx.x < O_TILES * TILE * ROWS) {
+      int row = threadIdx.x / TILE % ROWS, n = first_output(kind, first, threadIdx.x / (TILE * ROWS)) + threadIdx.x % TILE, slot = s.table[row];
+      if (slot >= 0) before = fresh2(fed ? s.fed + (u64)slot * HIDDEN + n : s.residual + row * HIDDEN + n);
+    }
+    for (int g = 0; g < batch; g++) {
+      float acc[4] = {0, 0, 0, 0};
+      for (int pass = 0; pass < passes; pass++) {
+        if (passes > 1) {
+          if (pass || first != blockIdx.x) __syncthreads();
+          load(s, kind, pass);
+        }
+        const Units units(kind, pass);
+#pragma unroll 1
+        for (int unit = units.first; unit < units.first + units.count; unit++) {
+          await_oldest();
+          __syncwarp();
+          const int skipped = TAILS && unit == units.first + units.count - 1 ? units.back / 32 : 0;
+          if (HEAD_BITS == 8 && kind == kHead) multiply<HEAD_BITS>(acc, stream.slot, unit * (UNIT / 64), 0);
+          else multiply<4>(acc, stream.slot, unit * (UNIT / 32) - skipped, skipped);
+          __syncwarp();
+          stream.fill();
+        }
+      }
 #pragma unroll
-      for (int j = 0; j < count; j++) {
-        int n = output(j), slot = n < K::n ? s.table[row(j)] : -1;
-        before[j] = slot < 0 ? 0 : fresh2(first ? s.fed + (u64)slot * HIDDEN + n : s.residual + row(j) * HIDDEN + n);
+      for (int c = 0; c < 4; c++) {
+        const int row = 2 * (lane & 3) + (c & 1);
+        if (row < ROWS) TOTALS[((g * WARPS + warp) * ROWS + row) * SUM + (lane >> 2) + (c & 2) * 4] = acc[c];
       }
     }
-  }
-
-  // finish adds the sums of the warps, and writes the outputs. Two groups in a row have different buffers.
-  __device__ void finish(const Step &s, float (*acc)[4], int buffer) {
-    const int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, g = lane >> 2, t = lane & 3;
-    float *sums = TOTALS + buffer % BUFFERS * SUMS; // [tile][row][16][PARTS]
-#pragma unroll
-    for (int i = 0; i < K::tiles; i++)
-#pragma unroll
-      for (int c = 0; c < 4; c++)
-        if (2 * t + (c & 1) < ROWS) sums[((i * ROWS + 2 * t + (c & 1)) * TILE + g + (c & 2) * 4) * PARTS + warp] = acc[i][c];
     __syncthreads();
-#pragma unroll
-    for (int j = 0; j < count; j++) {
-      int i = min(number(j), outputs - 1);
-      float sum = sums[i * PARTS + lane % WARPS], up = KIND == kGateUp ? sums[(i + outputs) * PARTS + lane % WARPS] : 0;
-#pragma unroll
-      for (int d = WARPS / 2; d; d >>= 1) {
-        sum += __shfl_xor_sync(~0u, sum, d);
-        if (KIND == kGateUp) up += __shfl_xor_sync(~0u, up, d);
-      }
-      int n = output(j), r = row(j);
-      if (lane % WARPS || n >= (KIND == kGateUp ? FFN : K::n) || s.table[r] < 0) continue;
-      if (KIND == kQKV) s.qkv[r * QKV + n] = narrow(sum);
-      if (KIND == kGateUp) s.gated[r * FFN + n] = narrow(sum / (1 + __expf(-sum)) * up);
-      if (KIND == kHead) s.logits[(u64)s.table[r] * VOCAB + n] = sum;
-      if (KIND == kO || KIND == kDown) s.residual[r * HIDDEN + n] = narrow(wide(before[j]) + sum);
-    }
-    if (BUFFERS == 1) __syncthreads();
-  }
-};
-
-// run multiplies a matrix with the inputs.
-template <int KIND> __device__ void run(const Step &s, int layer, Stream &stream, const u16 *from) {
-  typedef Kind<KIND> K;
-  const int warp = threadIdx.x >> 5;
-  for (int group = blockIdx.x, n = 0; group < K::groups; group += gridDim.x, n++) {
-    Group<KIND> outputs(s, KIND == kO && layer == 0, group);
-    float acc[K::tiles][4] = {};
-    for (int pass = 0; pass < K::passes; pass++) {
-      if (K::passes > 1) {
-        if (pass || n) __syncthreads();
-        load(s, from + pass * PASS, K::k, K::inputs(pass));
-      }
-      for (int unit = K::first(pass, warp); unit < K::end(pass, warp); unit++) {
-        await_oldest();
-        __syncwarp();
-        multiply<KIND>(acc, stream.ring + stream.slot * SLOT, unit * (K::unit / 32));
-        __syncwarp();
-        stream.fill();
-      }
-    }
-    outputs.finish(s, acc, n);
+    finish(s, kind, first, batch, before);
+    first += batch * gridDim.x;
   }
 }
 
 // Splits are the pieces of the rows' positions that one block attends to.
 struct Splits {
-  int size, all; // positions of one; splits of all rows and key heads
-  __device__ Splits(const Step &s) {
-    int positions = 0;
-    for (int r = 0; r < ROWS; r++)
-      if (s.table[r] >= 0) positions += s.table[ROWS + r] + 1;
-    size = min(max((positions * KV_HEADS + (int)gridDim.x - 1) / (int)gridDim.x, 32), CHUNK);
-    size = (size + 7) / 8 * 8, all = 0;
+  int all; // of all rows and key heads
+  __device__ Splits(const Step &s) : all(0) {
     for (int r = 0; r < ROWS; r++) all += of(s, r) * KV_HEADS;
   }
-  __device__ int of(const Step &s, int row) const { return s.table[row] < 0 ? 0 : (s.table[ROWS + row] + size) / size; }
+  __device__ int of(const Step &s, int row) const { return s.table[row] < 0 ? 0 : s.table[ROWS + row] / CHUNK + 1; }
 };
 
 // Attention is the work of a block on one split of a row's positions, for the query heads of one key head.
@@ -517,15 +496,23 @@ struct Attention {
   static const int at_once = THREADS / pieces;        // positions whose values the block multiplies
   int row, head, split, count, from, to, length;      // positions [from, to); length is the new one
   u16 *new_keys, *new_values;                         // of the row's slot and the head
+  static const int half = HEAD_DIM / 2, per = (half + 31) / 32; // pairs of a lane
+  u16 norms[2 * per], cosines[per], sines[per];       // for the head that this warp turns
   uint4 keys[HEAD_DIM / 32], values[HEAD_DIM / 32];   // a thread's old ones: position g of its warp's 8, every fourth piece; a piece of some
 
   // The old keys and values depend on no other block.
   __device__ Attention(const Step &s, const Layer &l, const Splits &splits, int i) : row(0) {
     while (i >= splits.of(s, row) * KV_HEADS) i -= splits.of(s, row) * KV_HEADS, row++;
     count = splits.of(s, row), head = i / count, split = i % count, length = s.table[ROWS + row];
-    from = split * splits.size, to = min(from + splits.size, length + 1);
+    from = split * CHUNK, to = min(from + CHUNK, length + 1);
     u64 base = ((u64)s.table[row] * KV_HEADS + head) * s.max_len * HEAD_DIM;
     new_keys = l.keys + base, new_values = l.values + base;
+    const u16 *norm = threadIdx.x < GROUP * 32 ? l.q_norm : l.k_norm;
+#pragma unroll
+    for (int j = 0; j < per; j++) {
+      int d = min((threadIdx.x & 31) + j * 32, half - 1);
+      norms[2 * j] = norm[d], norms[2 * j + 1] = norm[half + d], cosines[j] = s.cos[length * half + d], sines[j] = s.sin[length * half + d];
+    }
     const int lane = threadIdx.x & 31, position = from + (threadIdx.x >> 5) * 8 + (lane >> 2), old = min(to, length);
 #pragma unroll
     for (int j = 0; j < HEAD_DIM / 32; j++) {
@@ -536,8 +523,8 @@ struct Attention {
   }
 
   // turn norms a head's values and rotates them by the new position, where halves are pairs, for a warp.
-  __device__ __forceinline__ void turn(const u16 *head_values, const u16 *norm, const Step &s, u16 *out) const {
-    const int half = HEAD_DIM / 2, per = (half + 31) / 32, lane = threadIdx.x & 31;
+  __device__ __forceinline__ void turn(const u16 *head_values, u16 *out) const {
+    const int lane = threadIdx.x & 31;
     float a[per], b[per], sum = 0;
 #pragma unroll
     for (int j = 0; j < per; j++) {
@@ -550,13 +537,12 @@ struct Attention {
     for (int j = 0; j < per; j++) {
       int d = lane + j * 32;
       if (d >= half) continue;
-      float x = a[j] * scale * wide(norm[d]), y = b[j] * scale * wide(norm[half + d]);
-      float c = wide(s.cos[length * half + d]), n = wide(s.sin[length * half + d]);
+      float x = a[j] * scale * wide(norms[2 * j]), y = b[j] * scale * wide(norms[2 * j + 1]), c = wide(cosines[j]), n = wide(sines[j]);
       out[d] = narrow(x * c - y * n), out[half + d] = narrow(y * c + x * n);
     }
   }
 
-  __device__ __forceinline__ void run(const Step &s, const Layer &l) {
+  __device__ __forceinline__ void run(const Step &s) {
     const int tid = threadIdx.x, lane = tid & 31, warp = tid >> 5, g = lane >> 2, t = lane & 3;
     u16 *query = (u16 *)INPUTS, *fresh = query + GROUP * HEAD_DIM; // [GROUP][HEAD_DIM]; the new key and value
     float *scores = (float *)(fresh + 2 * HEAD_DIM);               // [CHUNK][GROUP]
@@ -565,9 +551,9 @@ struct Attention {
     u32 *seen = (u32 *)(total + GROUP);
     const u16 *qkv = s.qkv + row * QKV;
     const bool newest = to == length + 1;
-    if (warp < GROUP) turn(qkv + (head * GROUP + warp) * HEAD_DIM, l.q_norm, s, query + warp * HEAD_DIM);
+    if (warp < GROUP) turn(qkv + (head * GROUP + warp) * HEAD_DIM, query + warp * HEAD_DIM);
     if (newest && warp == WARPS - 1) {
-      turn(qkv + ATT + head * HEAD_DIM, l.k_norm, s, fresh);
+      turn(qkv + ATT + head * HEAD_DIM, fresh);
       __syncwarp();
       for (int d = lane; d < HEAD_DIM; d += 32) new_keys[(u64)length * HEAD_DIM + d] = fresh[d];
     }
@@ -678,56 +664,42 @@ struct Attention {
   }
 };
 
-// attend reads old keys and values, waits for the projections of all blocks, and does this block's part. It is a function of its own to
-// need registers only here.
-__device__ __forceinline__ void attend(const Step &s, const Layer &l, const Splits &splits, Barrier barrier) {
-  if (blockIdx.x >= splits.all) {
-    barrier.wait();
-    return;
-  }
-  Attention first(s, l, splits, blockIdx.x);
-  barrier.wait();
-  first.run(s, l);
-  for (int n = blockIdx.x + gridDim.x; n < splits.all; n += gridDim.x) {
-    __syncthreads();
-    Attention(s, l, splits, n).run(s, l);
+// attend reads old keys and values, waits for the projections of all blocks, and does this block's part.
+__device__ __forceinline__ void attend(const Step &s, const Layer &l, const Splits &splits, Barrier &barrier) {
+  if (blockIdx.x >= splits.all) barrier.wait();
+  for (int n = blockIdx.x; n < splits.all; n += gridDim.x) {
+    Attention part(s, l, splits, n);
+    if (n == blockIdx.x) barrier.wait();
+    else __syncthreads();
+    part.run(s);
   }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) decode(const __grid_constant__ Step s) {
+  for (int i = threadIdx.x; i < LAYERS * sizeof(Layer) / 8; i += THREADS) ((u64 *)layers)[i] = ((const u64 *)s.layers)[i];
+  if (threadIdx.x == 0) kilo_bits = 0x64006400;
   Barrier barrier = {s.counters, s.counters[1] * gridDim.x * (5 * LAYERS + 1)};
-  Stream stream(s);
-  for (int i = 0; i < DEPTH; i++) stream.fill();
-  for (int i = threadIdx.x; i < PASS / 4; i += THREADS) OFFSETS[i] = 0;
   Splits splits(s);
   __syncthreads();
-  load_normed<4>(s, true, Norm(s.layers[0].norm), 0);
-  for (int i = 0; i < LAYERS; i++) {
-    const Layer &l = s.layers[i];
-    run<kQKV>(s, i, stream, 0);
-    barrier.arrive();
-    attend(s, l, splits, barrier);
-    barrier.arrive(), barrier.wait();
-    if (Kind<kO>::passes == 1) load(s, s.attended, ATT, ATT);
-    run<kO>(s, i, stream, s.attended);
-    barrier.arrive();
-    {
-      Norm norm(l.ffn_norm);
+  Stream stream(s);
+#pragma unroll 1
+  for (int i = 0; i < DEPTH; i++) stream.fill();
+#pragma unroll 1
+  for (int stage = 0; stage <= 4 * LAYERS; stage++) {
+    const int kind = stage < 4 * LAYERS ? stage % 4 : kHead;
+    const Layer &l = layers[min(stage / 4, LAYERS - 1)];
+    if (kind == kO) attend(s, l, splits, barrier), barrier.arrive();
+    if (kind == kO || kind == kDown) {
       barrier.wait();
-      load_normed<4>(s, false, norm, 0);
+      if (passes_of(kind) == 1) load(s, kind, 0);
+    } else {
+      Norm norm(kind == kQKV ? l.norm : kind == kGateUp ? l.ffn_norm : s.last_norm);
+      if (stage) barrier.wait();
+      load_normed(s, stage == 0, norm, kind == kHead);
     }
-    run<kGateUp>(s, i, stream, 0);
-    barrier.arrive(), barrier.wait();
-    if (Kind<kDown>::passes == 1) load(s, s.gated, FFN, FFN);
-    run<kDown>(s, i, stream, s.gated);
+    run(s, kind, stage == kO, stream);
     barrier.arrive();
-    Norm norm(i + 1 < LAYERS ? s.layers[i + 1].norm : s.last_norm);
-    barrier.wait();
-    if (i + 1 < LAYERS) load_normed<4>(s, false, norm, 0);
-    else load_normed<HEAD_BITS>(s, false, norm, s.hidden);
   }
-  run<kHead>(s, LAYERS, stream, 0);
-  barrier.arrive();
   if (blockIdx.x == 0) { // all blocks have read the number of launches
     barrier.wait();
     if (threadIdx.x == 0) s.counters[1]++;

@@ -30,22 +30,26 @@ func (s Shape) check() error {
 	switch {
 	case s.Head != 4 && s.Head != 8:
 		return fmt.Errorf("%w: the vocabulary matrix has %d bits", ErrNone, s.Head)
-	case s.Hidden%unit != 0 || s.FFN%unit != 0 || s.Heads*s.HeadDim%unit != 0 || s.Vocab < 32:
-		return fmt.Errorf("%w: sizes must be multiples of %d", ErrNone, unit)
-	case s.HeadDim < 32 || s.HeadDim > 256 || s.HeadDim&(s.HeadDim-1) != 0, s.KVHeads == 0 || s.Heads%s.KVHeads != 0 || s.Heads/s.KVHeads > 8:
+	case slices.ContainsFunc(s.inputs(), func(n int) bool { return n < unit || n%(unit/2) != 0 }) || s.Vocab < headTiles*tile:
+		return fmt.Errorf("%w: sizes must be multiples of %d, and at least %d", ErrNone, unit/2, unit)
+	case s.HeadDim < 32 || s.HeadDim > 256 || s.HeadDim&(s.HeadDim-1) != 0, s.KVHeads == 0 || s.Heads%s.KVHeads != 0 || s.Heads/s.KVHeads > 7:
 		return fmt.Errorf("%w: %d and %d heads of %d", ErrNone, s.Heads, s.KVHeads, s.HeadDim)
 	}
 	return nil
 }
+
+// inputs returns the numbers of inputs of the matrices.
+func (s Shape) inputs() []int { return []int{s.Hidden, s.Heads * s.HeadDim, s.FFN} }
 
 // qkv returns the width of the stacked projections.
 func (s Shape) qkv() int { return (s.Heads + 2*s.KVHeads) * s.HeadDim }
 
 // Constants of decode.cu.
 const (
-	unit     = 128
+	unit     = 256
 	tile     = 16
-	slotSize = 2 * tile * (64 + 8)
+	slotSize = tile * (128 + 16)
+	sumSize  = 20
 	listSize = 256
 	perList  = 4096
 )
@@ -119,31 +123,51 @@ type size struct {
 	decode, best, top *kernel
 }
 
-// plan is how the kernels for a number of rows use a card.
-type plan struct{ rows, warps, depth, shared, qkvTiles, outTiles, splits int }
+// headTiles is the tiles of a group of the vocabulary matrix.
+const headTiles = 4
 
-// planFor returns the first plan that fits the shared memory of a block: with 16 warps, else with 8.
+// plan is how the kernels for a number of rows use a card.
+type plan struct {
+	rows, warps, depth, pass, batch int
+	qkvTiles, outTiles, gateTiles   int // of a group
+	splits                          int
+	shared, static                  int // bytes of a block
+}
+
+// planFor returns the first plan that fits the shared memory of a block: rather with 16 warps than with 8, then with a deep ring, with all
+// inputs of a matrix at a time, and with the sums of several groups.
 func planFor(s Shape, rows, blocks, shared int) (plan, error) {
+	passes := []int{slices.Max(s.inputs()), max(s.Hidden, s.Heads*s.HeadDim)}
+	if slices.ContainsFunc(s.inputs(), func(n int) bool { return n%unit != 0 }) {
+		passes = passes[:1]
+	}
 	for _, try := range [][2]int{{16, 4}, {16, 3}, {8, 5}, {8, 4}, {8, 3}, {8, 2}} {
-		p := plan{rows: rows, warps: try[0], depth: try[1]}
-		pass := max(s.Hidden, s.Heads*s.HeadDim)
-		buffers := 2
-		if rows > 4 {
-			buffers = 1
+		p := plan{
+			rows: rows, warps: try[0], depth: try[1], splits: s.splits(try[0]),
+			qkvTiles: tiles(s.qkv(), blocks, 1, 2, 4), outTiles: tiles(s.Hidden, blocks, 1, 2), gateTiles: 2 * tiles(s.FFN, blocks, 1, 2),
+			static: (s.Layers*int(unsafe.Sizeof(layer{}))/128 + 1) * 128,
 		}
-		group := s.Heads / s.KVHeads
-		inputs := rows*(pass*2+64) + pass + buffers*2*tile*rows*(p.warps+1)*4
-		attend := (group+2)*s.HeadDim*2 + 8*p.warps*group*4 + p.warps*group*s.HeadDim*4 + 1024
-		p.shared = p.warps*p.depth*slotSize + max(inputs, attend)
-		if p.shared > shared {
-			continue
+		for _, p.pass = range passes {
+			for p.batch = 3; p.batch > 0; p.batch-- {
+				if p.use(s); p.shared+p.static <= shared {
+					return p, nil
+				}
+			}
 		}
-		p.qkvTiles, p.outTiles = tiles(s.qkv(), blocks), tiles(s.Hidden, blocks)
-		p.splits = max(blocks/s.KVHeads, s.MaxLen/(8*p.warps)) + 2
-		return p, nil
 	}
 	return plan{}, fmt.Errorf("%w: %d rows need more than %d bytes of shared memory", ErrNone, rows, shared)
 }
+
+// use computes the dynamic shared memory of a block.
+func (p *plan) use(s Shape) {
+	group := s.Heads / s.KVHeads
+	inputs := p.rows*(p.pass*2+64) + p.pass/8*p.rows + p.batch*p.warps*p.rows*sumSize*4
+	attend := (group+2)*s.HeadDim*2 + 8*p.warps*group*4 + p.warps*group*s.HeadDim*4 + 1024
+	p.shared = p.warps*p.depth*slotSize + max(inputs, attend)
+}
+
+// splits returns the maximum number of parts of a row's positions.
+func (s Shape) splits(warps int) int { return s.MaxLen/(8*warps) + 1 }
 
 // plansFor returns the plans for all numbers of rows that fit, at least one.
 func plansFor(s Shape, blocks, shared int) (plans []plan, err error) {
@@ -158,13 +182,17 @@ func plansFor(s Shape, blocks, shared int) (plans []plan, err error) {
 	return plans, nil
 }
 
-// tiles returns 1 or 2, whatever leaves a block the fewest outputs; 2 if they are equal.
-func tiles(outputs, blocks int) int {
-	rounds := func(n int) int { return n * ((outputs + n*tile*blocks - 1) / (n * tile * blocks)) }
-	if rounds(1) < rounds(2) {
-		return 1
+// tiles returns the number of tiles of a group that leaves a block the fewest outputs, the largest of several.
+func tiles(outputs, blocks int, of ...int) int {
+	best, fewest := 0, 0
+	for _, n := range of {
+		width := n * tile
+		groups := (outputs + width - 1) / width
+		if each := (groups + blocks - 1) / blocks * width; best == 0 || each <= fewest && width <= outputs {
+			best, fewest = n, each
+		}
 	}
-	return 2
+	return best
 }
 
 func (s Shape) macros(p plan) map[string]string {
@@ -175,7 +203,8 @@ func (s Shape) macros(p plan) map[string]string {
 	for name, v := range map[string]int{
 		"LAYERS": s.Layers, "HIDDEN": s.Hidden, "FFN": s.FFN, "HEADS": s.Heads, "KV_HEADS": s.KVHeads, "HEAD_DIM": s.HeadDim,
 		"VOCAB": s.Vocab, "HEAD_BITS": s.Head, "TOP": s.Top, "ROWS": p.rows, "WARPS": p.warps, "DEPTH": p.depth,
-		"SHARED": p.shared, "QKV_TILES": p.qkvTiles, "O_TILES": p.outTiles, "SPLITS": p.splits,
+		"PASS": p.pass, "BATCH": p.batch, "SHARED": p.shared, "SPLITS": p.splits,
+		"QKV_TILES": p.qkvTiles, "O_TILES": p.outTiles, "GATE_TILES": p.gateTiles, "HEAD_TILES": headTiles,
 	} {
 		out[name] = strconv.Itoa(v)
 	}
@@ -245,18 +274,13 @@ const (
 )
 
 // parts returns the places of the decoder's memory and its size.
-func (s Shape) parts(blocks int) (offsets [parts]int64, total int64) {
+func (s Shape) parts() (offsets [parts]int64, total int64) {
 	most := slices.Max(rowCounts())
-	splits := 0
-	for _, rows := range rowCounts() {
-		if p, err := planFor(s, rows, blocks, math.MaxInt); err == nil {
-			splits = max(splits, p.splits, s.MaxLen/64+2)
-		}
-	}
+	const fewestWarps = 8
 	for i, bytes := range [parts]int{
 		partLayers: s.Layers * int(unsafe.Sizeof(layer{})), partTable: most * 8,
 		partResidual: most * s.Hidden * 2, partQKV: most * s.qkv() * 2, partAttended: most * s.Heads * s.HeadDim * 2,
-		partGated: most * s.FFN * 2, partSplits: most * s.Heads * splits * (s.HeadDim + 2) * 4,
+		partGated: most * s.FFN * 2, partSplits: most * s.Heads * s.splits(fewestWarps) * (s.HeadDim + 2) * 4,
 		partCounters: (2 + most*s.KVHeads) * 4, partLists: most * ((s.Vocab + perList - 1) / perList) * listSize * 8,
 	} {
 		offsets[i] = total
@@ -267,7 +291,7 @@ func (s Shape) parts(blocks int) (offsets [parts]int64, total int64) {
 
 func (k *Decoder) allocate(s Shape, w Weights, ports Ports) (err error) {
 	dev := k.driver.dev
-	offsets, total := s.parts(k.driver.Blocks)
+	offsets, total := s.parts()
 	if k.memory, err = dev.Malloc(total); err != nil {
 		return err
 	}
@@ -310,7 +334,7 @@ func (k *Decoder) Step(slots, lengths []int32) error {
 		}
 	}
 	if len(slots) == 0 || len(slots) > z.rows {
-		return fmt.Errorf("decode: expected 1 to %d rows, got %d", z.rows, len(slots))
+		return fmt.Errorf("decode: expected 1 to %d rows, got %d", k.Rows(), len(slots))
 	}
 	table := ort.Slice[int32](k.host.Bytes())[:2*z.rows]
 	for i := range z.rows {

@@ -105,13 +105,13 @@ func read[T ort.Element](d *decoder, m *ort.Memory, slot, n int) []T {
 // randomShape returns sizes that the kernels support.
 func randomShape(rng *rand.Rand) cuda.Shape {
 	s := cuda.Shape{
-		Layers: 1 + rng.IntN(3), Hidden: 128 * (1 + rng.IntN(8)), FFN: 128 * (1 + rng.IntN(12)), HeadDim: 32 << rng.IntN(3),
+		Layers: 1 + rng.IntN(3), Hidden: 128 * (2 + rng.IntN(7)), FFN: 128 * (2 + rng.IntN(11)), HeadDim: 32 << rng.IntN(3),
 		Vocab: 300 + rng.IntN(4701), Head: 4 + 4*rng.IntN(2), Top: 256, Epsilon: 1e-6, MaxLen: 80 + rng.IntN(400),
 	}
 	for {
 		s.KVHeads = 1 + rng.IntN(8)
-		s.Heads = s.KVHeads * (1 + rng.IntN(8))
-		if s.Heads*s.HeadDim%128 == 0 && s.Heads*s.HeadDim <= 2048 {
+		s.Heads = s.KVHeads * (1 + rng.IntN(7))
+		if n := s.Heads * s.HeadDim; n%128 == 0 && n >= 256 && n <= 2048 {
 			return s
 		}
 	}
@@ -282,7 +282,7 @@ func TestRows(t *testing.T) {
 	dev := gpu(t)
 	rng := rand.New(rand.NewPCG(1, 1))
 	s := cuda.Shape{
-		Layers: 1, Hidden: 128, FFN: 128, Heads: 2, KVHeads: 1, HeadDim: 64, Vocab: 300, Head: 8, Top: 256, Epsilon: 1e-6, MaxLen: 80,
+		Layers: 1, Hidden: 256, FFN: 256, Heads: 4, KVHeads: 1, HeadDim: 64, Vocab: 300, Head: 8, Top: 256, Epsilon: 1e-6, MaxLen: 80,
 	}
 	d := newDecoder(t, dev, newReference(rng, s, 12), 12)
 	require.ErrorContains(t, d.Step(nil, nil), "expected 1 to 8 rows, got 0")
@@ -293,7 +293,8 @@ func TestRows(t *testing.T) {
 func TestShape(t *testing.T) {
 	for name, change := range map[string]func(*cuda.Shape){
 		"the vocabulary matrix has 16 bits": func(s *cuda.Shape) { s.Head = 16 },
-		"multiples of 128":                  func(s *cuda.Shape) { s.Hidden = 192 },
+		"multiples of 128":                  func(s *cuda.Shape) { s.Hidden = 320 },
+		"at least 256":                      func(s *cuda.Shape) { s.FFN = 128 },
 		"4 and 2 heads of 96":               func(s *cuda.Shape) { s.HeadDim = 96 },
 		"4 and 2 heads of 512":              func(s *cuda.Shape) { s.HeadDim = 512 },
 		"4 and 3 heads of 64":               func(s *cuda.Shape) { s.KVHeads = 3 },
