@@ -19,7 +19,8 @@ func (d *device) decode(set int, r kvcache.Range, tokens, lengths []int32, hidde
 	}
 	d.lastRun = time.Time{}
 	var err error
-	if d.own(set, r, tokens) {
+	own := d.own(set, r, tokens)
+	if own {
 		err = d.decoder.OwnTokens(r, tokens, lengths)
 	} else {
 		err = d.decoder.Tokens(set, r, tokens, lengths)
@@ -28,7 +29,10 @@ func (d *device) decode(set int, r kvcache.Range, tokens, lengths []int32, hidde
 		return err
 	}
 	d.lastRun = d.now()
-	return d.fetch(r, hidden)
+	if err = d.fetch(r, hidden); own {
+		err = d.decoder.Own.End(err)
+	}
+	return err
 }
 
 // fetch copies the largest logits of a range, and its hidden states, to the host.

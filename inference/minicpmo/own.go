@@ -102,7 +102,7 @@ func (d *device) own(set int, r kvcache.Range, tokens []int32) bool {
 			n++
 		}
 	}
-	return n > 0 && n <= d.decoder.OwnRows()
+	return n > 0 && n <= d.decoder.Own.Rows()
 }
 
 // Limits of the difference between own kernels and ONNX Runtime, as parts of a row's largest logit.
@@ -114,12 +114,13 @@ const (
 // checkOwn compares a step of own kernels with ONNX Runtime's for each number of rows, in slots that are no neighbours and with different
 // lengths. After a difference, ONNX Runtime runs all steps. All slots have other contents afterwards.
 func (d *device) checkOwn() error {
-	if d.decoder.OwnRows() == 0 {
+	own := d.decoder.Own
+	if own == nil {
 		return nil
 	}
 	l, vocab := d.sel.layout, d.sel.dims.Decoder.Vocab
 	rng := rand.New(rand.NewPCG(1, 2))
-	rows := min(d.decoder.OwnRows(), l.Slots)
+	rows := min(own.Rows(), l.Slots)
 	lengths := make([]int32, l.Slots)
 	slots := make([]int, rows)
 	for i := range slots {
@@ -135,16 +136,15 @@ func (d *device) checkOwn() error {
 			}
 		}
 	}
-	for n := 1; n <= rows; n *= 2 {
-		if err := d.checkRows(slots[rows-n:], lengths, rng); err != nil {
-			if errors.Is(err, ort.ErrDeviceLost) {
-				return err
-			}
-			d.decoder.DropOwn()
-			d.why = err
-			return nil
-		}
+	var err error
+	own.Begin()
+	for n := 1; n <= rows && err == nil; n *= 2 {
+		err = d.checkRows(slots[rows-n:], lengths, rng)
 	}
+	if err = own.End(err); err == nil || errors.Is(err, ort.ErrDeviceLost) {
+		return err
+	}
+	d.decoder.Own, d.why = nil, err
 	return nil
 }
 

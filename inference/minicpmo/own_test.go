@@ -98,13 +98,13 @@ func TestOwn(t *testing.T) {
 			t.Run(tt.name, func(t *testing.T) {
 				d := openOwn(t, tt.bundle, tt.weights, Options{Stock: tt.stock})
 				if tt.none != "" {
-					require.Zero(t, d.decoder.OwnRows())
+					require.Zero(t, d.decoder.Own.Rows())
 					require.ErrorIs(t, d.why, cuda.ErrNone)
 					require.ErrorContains(t, d.why, tt.none)
 					return
 				}
 				require.NoError(t, d.why)
-				require.Positive(t, d.decoder.OwnRows())
+				require.Positive(t, d.decoder.Own.Rows())
 			})
 		}
 	})
@@ -113,7 +113,7 @@ func TestOwn(t *testing.T) {
 			for head, b := range map[string]*models.Bundle{"8": head8, "4": head4} {
 				t.Run(name+", head of "+head+" bits", func(t *testing.T) {
 					d := openOwn(t, b, "auto", Options{test: testOptions{weights: weights}})
-					require.Zero(t, d.decoder.OwnRows())
+					require.Zero(t, d.decoder.Own.Rows())
 					require.ErrorIs(t, d.why, cuda.ErrNone)
 					require.ErrorContains(t, d.why, "the check of ")
 					t.Log(d.why)

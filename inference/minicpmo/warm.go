@@ -22,7 +22,7 @@ func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth
 	if err := d.checkOwn(); err != nil {
 		return w, fmt.Errorf("check the own kernels: %w", err)
 	}
-	w.ownRows = d.decoder.OwnRows()
+	w.ownRows = d.decoder.Own.Rows()
 	type job struct {
 		set int
 		r   kvcache.Range

@@ -103,6 +103,7 @@ type layer struct {
 
 // Decoder runs steps of a language model in int4 by own kernels.
 type Decoder struct {
+	mark
 	driver  *Driver
 	memory  *ort.Memory
 	host    *ort.Memory // of the table
@@ -238,6 +239,10 @@ func (k *Decoder) compile(c *Compiler, s Shape) error {
 	if err := errors.Join(failed...); err != nil {
 		return err
 	}
+	k.mark = newMark(c.cache, k.driver.dev.Name(), cubins)
+	if err := k.refuse(); err != nil {
+		return err
+	}
 	for i, p := range plans {
 		m, err := k.driver.load(cubins[i])
 		if err != nil {
@@ -322,8 +327,13 @@ func (k *Decoder) allocate(s Shape, w Weights, ports Ports) (err error) {
 	return errors.Join(dev.Memset(k.memory.At(0), 0, total), dev.CopyIn(k.memory.At(offsets[partLayers]), bytes), dev.Synchronize())
 }
 
-// Rows returns the maximum number of rows of a step.
-func (k *Decoder) Rows() int { return k.sizes[len(k.sizes)-1].rows }
+// Rows returns the maximum number of rows of a step, 0 without a decoder.
+func (k *Decoder) Rows() int {
+	if k == nil {
+		return 0
+	}
+	return k.sizes[len(k.sizes)-1].rows
+}
 
 // Step queues a step: each of up to Rows slots gets the row that is fed to it at its length. The former step must be complete.
 func (k *Decoder) Step(slots, lengths []int32) error {

@@ -42,7 +42,7 @@ func (t *Text) OpenOwn(weights map[string]ort.Pointer, dims models.Decoder, head
 		return err
 	}
 	t.keep(own)
-	t.own = own
+	t.Own = own
 	return nil
 }
 
@@ -72,18 +72,7 @@ func (t *Text) ownWeights(weights map[string]ort.Pointer, layers int) (w cuda.We
 	return w, err
 }
 
-// OwnRows returns the maximum number of slots in a step of own kernels, 0 without them.
-func (t *Text) OwnRows() int {
-	if t.own == nil {
-		return 0
-	}
-	return t.own.Rows()
-}
-
-// DropOwn makes all steps run the graph.
-func (t *Text) DropOwn() { t.own = nil }
-
-// OwnTokens is Tokens by own kernels, which run the slots with a token, up to OwnRows. Others keep their keys and values.
+// OwnTokens is Tokens by own kernels, which run the slots with a token, up to Own.Rows. Others keep their keys and values.
 func (t *Text) OwnTokens(r kvcache.Range, tokens, lengths []int32) error {
 	t.slots, t.lengthsOf = t.slots[:0], t.lengthsOf[:0]
 	for slot := r.Start; slot < r.Start+r.Size; slot++ {
@@ -96,5 +85,8 @@ func (t *Text) OwnTokens(r kvcache.Range, tokens, lengths []int32) error {
 		}
 		t.slots, t.lengthsOf = append(t.slots, int32(slot)), append(t.lengthsOf, lengths[slot])
 	}
-	return t.own.Step(t.slots, t.lengthsOf)
+	if err := t.Own.Step(t.slots, t.lengthsOf); err != nil {
+		return t.Own.End(err)
+	}
+	return nil
 }

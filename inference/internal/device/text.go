@@ -36,6 +36,8 @@ type Text struct {
 	*Decoder
 	// Bias is added to the logits of a slot. States are taken after the final norm.
 	Bias, States *Rows
+	// Own runs steps of one weight set; nil without own kernels.
+	Own *cuda.Decoder
 
 	table               *Table
 	pad                 int
@@ -43,8 +45,7 @@ type Text struct {
 	logits, values, ids *Rows
 	host                *ort.Memory // logits of one slot
 
-	own              *cuda.Decoder // nil without own kernels
-	slots, lengthsOf []int32       // of their last step
+	slots, lengthsOf []int32 // of the last step of own kernels
 }
 
 // NewText allocates the decoder's memory. The caller closes the table after it.
