@@ -34,6 +34,15 @@ func noOwn(g models.Graph, o Options) error {
 	return nil
 }
 
+// ownShape returns the sizes of a decoder for own kernels.
+func (s *selection) ownShape(g models.Graph) cuda.Shape {
+	d := s.dims.Decoder
+	return cuda.Shape{
+		Layers: d.Layers, Hidden: d.Hidden, FFN: d.FFN, Heads: d.Heads, KVHeads: d.KVHeads, HeadDim: d.HeadDim, Vocab: d.Vocab,
+		Head: g.Head, Top: min(topK, d.Vocab), Epsilon: d.Epsilon, MaxLen: s.layout.MaxLen,
+	}
+}
+
 // loadDecoder loads a decoder. The weights of one with own kernels are loaded here, and shared with ONNX Runtime.
 func (d *device) loadDecoder(ctx context.Context, set int, g models.Graph, options ort.SessionOptions, o Options) error {
 	if why := noOwn(g, o); why == nil {
@@ -83,7 +92,8 @@ func (d *device) openOwn(test testOptions) error {
 	if test.weights != nil {
 		test.weights(d)
 	}
-	err := d.decoder.OpenOwn(d.weights, d.sel.dims.Decoder, d.sel.decoders[d.ownSet].Head)
+	g := d.sel.decoders[d.ownSet]
+	err := d.decoder.OpenOwn(d.weights, g.Tensors, d.sel.ownShape(g))
 	if errors.Is(err, ort.ErrDeviceLost) {
 		return err
 	}

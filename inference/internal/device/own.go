@@ -13,9 +13,9 @@ import (
 	"touchline/models"
 )
 
-// OpenOwn makes own kernels for the steps of one weight set. weights are the initializers of its graph, in device memory. An error that
-// wraps cuda.ErrNone says why there are none.
-func (t *Text) OpenOwn(weights map[string]ort.Pointer, dims models.Decoder, head int) error {
+// OpenOwn makes own kernels for the steps of one weight set. weights are the tensors of its graph, in device memory. An error that wraps
+// cuda.ErrNone says why there are none.
+func (t *Text) OpenOwn(weights map[string]ort.Pointer, tensors []models.Tensor, s cuda.Shape) error {
 	driver, err := cuda.NewDriver(t.dev)
 	if err != nil {
 		return err
@@ -28,14 +28,11 @@ func (t *Text) OpenOwn(weights map[string]ort.Pointer, dims models.Decoder, head
 	if err != nil {
 		return err
 	}
-	w, err := t.ownWeights(weights, dims.Layers)
+	w, err := ownWeights(weights, tensors, t.kv, s)
 	if err != nil {
 		return err
 	}
-	own, err := cuda.NewDecoder(driver, compiler, cuda.Shape{
-		Layers: dims.Layers, Hidden: dims.Hidden, FFN: dims.FFN, Heads: dims.Heads, KVHeads: dims.KVHeads, HeadDim: dims.HeadDim,
-		Vocab: dims.Vocab, Head: head, Top: int(t.values.Width() / 4), Epsilon: dims.Epsilon, MaxLen: t.o.Layout.MaxLen,
-	}, w, cuda.Ports{
+	own, err := cuda.NewDecoder(driver, compiler, s, w, cuda.Ports{
 		Fed: t.fed.At(0), Bias: t.Bias.At(0), Logits: t.logits.At(0), Hidden: t.States.At(0), Values: t.values.At(0), IDs: t.ids.At(0),
 	})
 	if err != nil {
@@ -46,29 +43,41 @@ func (t *Text) OpenOwn(weights map[string]ort.Pointer, dims models.Decoder, head
 	return nil
 }
 
-// ownWeights finds the weights of models/graph.Decoder.
-func (t *Text) ownWeights(weights map[string]ort.Pointer, layers int) (w cuda.Weights, err error) {
-	find := func(name string) ort.Pointer {
-		p, ok := weights[name]
-		if !ok {
+// ownWeights finds the weights of models/graph.Decoder, which must have the sizes that the kernels read.
+func ownWeights(weights map[string]ort.Pointer, tensors []models.Tensor, kv []*Rows, s cuda.Shape) (w cuda.Weights, err error) {
+	sizes := map[string]int{}
+	for _, t := range tensors {
+		sizes[t.Name] = int(t.Bytes())
+	}
+	sized := func(name string, bytes int) ort.Pointer {
+		if has, ok := sizes[name]; !ok {
 			err = errors.Join(err, fmt.Errorf("%w: no weights %s", cuda.ErrNone, name))
+		} else if has != bytes {
+			err = errors.Join(err, fmt.Errorf("%w: weights %s have %d bytes, expected %d", cuda.ErrNone, name, has, bytes))
 		}
-		return p
+		return weights[name]
 	}
-	matrix := func(name string) cuda.Matrix {
-		return cuda.Matrix{Quants: find(name + ".quants"), Scales: find(name + ".scales")}
+	norm := func(name string, width int) ort.Pointer { return sized(name+".weight", 2*width) }
+	matrix := func(name string, outputs, inputs, bits int) cuda.Matrix {
+		blocks := outputs * ((inputs + 31) / 32)
+		return cuda.Matrix{Quants: sized(name+".quants", blocks*32*bits/8), Scales: sized(name+".scales", 2*blocks)}
 	}
-	for i := range layers {
+	attended := s.Heads * s.HeadDim
+	for i := range s.Layers {
 		p := "layers." + strconv.Itoa(i) + "."
 		w.Layers = append(w.Layers, cuda.Layer{
-			QKV: matrix(p + "qkv"), O: matrix(p + "o"), GateUp: matrix(p + "gate_up"), Down: matrix(p + "down"),
-			Norm: find(p + "norm.weight"), FFNNorm: find(p + "ffn_norm.weight"),
-			QNorm: find(p + "q_norm.weight"), KNorm: find(p + "k_norm.weight"),
-			Keys: t.kv[2*i].At(0), Values: t.kv[2*i+1].At(0),
+			QKV: matrix(p+"qkv", attended+2*s.KVHeads*s.HeadDim, s.Hidden, 4), O: matrix(p+"o", s.Hidden, attended, 4),
+			GateUp: matrix(p+"gate_up", 2*s.FFN, s.Hidden, 4), Down: matrix(p+"down", s.Hidden, s.FFN, 4),
+			Norm: norm(p+"norm", s.Hidden), FFNNorm: norm(p+"ffn_norm", s.Hidden),
+			QNorm: norm(p+"q_norm", s.HeadDim), KNorm: norm(p+"k_norm", s.HeadDim),
+			Keys: kv[2*i].At(0), Values: kv[2*i+1].At(0),
 		})
 	}
-	w.Head, w.LastNorm = matrix("head"), find("layers."+strconv.Itoa(layers)+".norm.weight")
-	w.Cosine, w.Sine = find("rotary.cos"), find("rotary.sin")
+	w.Head, w.LastNorm = matrix("head", s.Vocab, s.Hidden, s.Head), norm("layers."+strconv.Itoa(s.Layers)+".norm", s.Hidden)
+	table := func(name string) ort.Pointer { // can be longer than a slot
+		return sized(name, max(sizes[name], s.MaxLen*s.HeadDim))
+	}
+	w.Cosine, w.Sine = table("rotary.cos"), table("rotary.sin")
 	return w, err
 }
 
