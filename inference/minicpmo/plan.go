@@ -60,6 +60,11 @@ func (s *selection) plan(device string) networks.Plan {
 		add("embedding table", s.embed.WeightBytes)
 	}
 	add(fmt.Sprintf("%d slots of %d tokens", s.layout.Slots, s.layout.MaxLen), s.layout.Bytes())
+	for _, g := range s.decoders { // also where they are then switched off or NVRTC is missing
+		if noOwn(g, Options{}) == nil {
+			add("own kernels", s.ownShape(g).Bytes())
+		}
+	}
 	add("buffers", s.bufferBytes())
 	add("workspace", s.workspaceBytes())
 	if s.device == models.DeviceCUDA {

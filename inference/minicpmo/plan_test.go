@@ -65,7 +65,29 @@ func TestPlanOfThePublishedModel(t *testing.T) {
 	require.ErrorContains(t, err, `expected a bundle with the embed in fp32 for cpu, has ["fp16 for cuda"]`)
 }
 
-// The default settings select int4 on a GPU of 24 GB, with as many slots as fit.
+func TestPlanOfOwnKernels(t *testing.T) {
+	b, c := published(), DefaultSettings()
+	c.MiniCPM.Slots, c.MiniCPM.Weights = 8, "int4"
+	own := func(maxLen int) (bytes int64) {
+		all, err := choose(b, c.MiniCPM, maxLen)
+		require.NoError(t, err)
+		for _, part := range all[0].plan("card").Parts {
+			if part.Name == "own kernels" {
+				bytes = part.Bytes
+			}
+		}
+		return bytes
+	}
+	require.Zero(t, own(1088), "the bundle lacks the places of its weights")
+	g := &b.Manifest.Graphs[0]
+	g.Head, g.Block, g.Tensors = 4, 32, []models.Tensor{{}}
+	t.Log(own(1088), own(8192))
+	require.InDelta(t, 4.5e6, own(1088), 1.5e6)
+	require.InDelta(t, 17e6, own(8192), 3e6)
+	g.Head = 16
+	require.Zero(t, own(1088), "sizes that the kernels do not support")
+}
+
 // On the CPU the vision tower has buffers for one picture of the patches that its model has.
 func TestPlanOfVisionOnTheCPU(t *testing.T) {
 	small := func(d models.Device, patch int) *selection {
@@ -82,6 +104,7 @@ func TestPlanOfVisionOnTheCPU(t *testing.T) {
 	require.Less(t, small(models.DeviceCPU, 28).workspaceBytes(), small(models.DeviceCPU, 14).workspaceBytes())
 }
 
+// The default settings select int4 on a GPU of 24 GB, with as many slots as fit.
 func TestSlotsThatFit(t *testing.T) {
 	b, c := published(), DefaultSettings()
 	length := maxLen(&b.Manifest, c, 4)

@@ -264,6 +264,16 @@ func (k *Decoder) compile(c *Compiler, s Shape) error {
 	return nil
 }
 
+// Bytes returns the memory of a Decoder, 0 for a shape that it does not support.
+func (s Shape) Bytes() int64 {
+	if s.check() != nil {
+		return 0
+	}
+	const mostBlocks = 192 // multiprocessors of a card
+	_, total := s.parts(mostBlocks)
+	return total
+}
+
 // The parts of the decoder's memory.
 const (
 	partLayers = iota
