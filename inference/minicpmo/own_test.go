@@ -3,6 +3,7 @@ package minicpmo
 import (
 	"flag"
 	"math"
+	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -122,6 +123,22 @@ func TestOwn(t *testing.T) {
 				})
 			}
 		}
+	})
+	t.Run("kernels that lost the GPU", func(t *testing.T) {
+		t.Run("lose it", func(t *testing.T) {
+			d := openOwn(t, head8, "auto", Options{})
+			require.ErrorIs(t, d.decoder.Own.End(ort.ErrDeviceLost), ort.ErrDeviceLost)
+		})
+		t.Run("next start", func(t *testing.T) {
+			d := openOwn(t, head8, "auto", Options{})
+			require.Zero(t, d.decoder.Own.Rows())
+			require.ErrorIs(t, d.why, cuda.ErrNone)
+			require.ErrorContains(t, d.why, "these kernels lost the GPU")
+		})
+		marks, err := filepath.Glob(filepath.Join(os.Getenv("XDG_CACHE_HOME"), "touchline", "kernels", "*.failed"))
+		require.NoError(t, err)
+		require.Len(t, marks, 1)
+		require.NoError(t, os.Remove(marks[0]))
 	})
 	for name, run := range map[string]func(*ownSteps){
 		"equal": (*ownSteps).equal, "rows do not mix": (*ownSteps).rowsDoNotMix,
