@@ -269,8 +269,7 @@ func (s Shape) Bytes() int64 {
 	if s.check() != nil {
 		return 0
 	}
-	const mostBlocks = 192 // multiprocessors of a card
-	_, total := s.parts(mostBlocks)
+	_, total := s.parts()
 	return total
 }
 
