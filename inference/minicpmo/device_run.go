@@ -30,6 +30,7 @@ func (d *device) decode(set int, r kvcache.Range, tokens, lengths []int32, hidde
 	}
 	d.lastRun = d.now()
 	if err = d.fetch(r, hidden); own {
+		d.lastRun = d.now() // own kernels run until then
 		err = d.decoder.Own.End(err)
 	}
 	return err
