@@ -16,9 +16,6 @@ import (
 	"touchline/models"
 )
 
-// ownBlock is the inputs per scale that own kernels support.
-const ownBlock = 32
-
 // noOwn returns why a decoder has no own kernels; nil if it may have them.
 func noOwn(g models.Graph, o Options) error {
 	switch {
@@ -26,8 +23,8 @@ func noOwn(g models.Graph, o Options) error {
 		return fmt.Errorf("%w: they are switched off", cuda.ErrNone)
 	case g.Weights != models.WeightsInt4 || g.Device != models.DeviceCUDA:
 		return fmt.Errorf("%w: weights are %s for %s", cuda.ErrNone, g.Weights, g.Device)
-	case g.ZeroPoints || g.Block != ownBlock:
-		return fmt.Errorf("%w: weights have zero points or blocks of %d", cuda.ErrNone, g.Block)
+	case g.Block != 32 && !g.ZeroPoints, g.Block != 128 && g.ZeroPoints:
+		return fmt.Errorf("%w: weights have blocks of %d", cuda.ErrNone, g.Block)
 	case len(g.Tensors) == 0:
 		return fmt.Errorf("%w: the bundle lacks the places of its weights: run `touchline models upgrade`", cuda.ErrNone)
 	}
@@ -39,7 +36,7 @@ func (s *selection) ownShape(g models.Graph) cuda.Shape {
 	d := s.dims.Decoder
 	return cuda.Shape{
 		Layers: d.Layers, Hidden: d.Hidden, FFN: d.FFN, Heads: d.Heads, KVHeads: d.KVHeads, HeadDim: d.HeadDim, Vocab: d.Vocab,
-		Head: g.Head, Top: min(topK, d.Vocab), Epsilon: d.Epsilon, MaxLen: s.layout.MaxLen,
+		Head: g.Head, Zeros: g.ZeroPoints, Top: min(topK, d.Vocab), Epsilon: d.Epsilon, MaxLen: s.layout.MaxLen,
 	}
 }
 

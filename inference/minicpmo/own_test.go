@@ -29,7 +29,15 @@ const (
 // cudaBundle converts a checkpoint to int4 and fp16 for CUDA.
 func cudaBundle(t *testing.T, name string, head int) *models.Bundle {
 	t.Helper()
-	src, err := checkpoint.Open("../../models/testdata/" + name)
+	const data = "../../models/testdata/"
+	folder := t.TempDir()
+	require.NoError(t, os.CopyFS(folder, os.DirFS(data+name)))
+	for _, file := range []string{"tokenizer.json", "tokenizer_config.json"} { // tiny-awq has none
+		content, err := os.ReadFile(data + "tiny/" + file)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(folder, file), content, 0o600))
+	}
+	src, err := checkpoint.Open(folder)
 	require.NoError(t, err)
 	defer src.Close()
 	dir := filepath.Join(t.TempDir(), "b")
@@ -80,6 +88,10 @@ func TestOwn(t *testing.T) {
 	needGPU(t)
 	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // all cases share the compiled kernels
 	head8, head4 := cudaBundle(t, "tiny", 8), cudaBundle(t, "tiny", 4)
+	awq8, awq4 := cudaBundle(t, "tiny-awq", 8), cudaBundle(t, "tiny-awq", 4)
+	bundles := map[string]*models.Bundle{
+		"head of 8 bits": head8, "head of 4 bits": head4, "AWQ, head of 8 bits": awq8, "AWQ, head of 4 bits": awq4,
+	}
 	t.Run("opens", func(t *testing.T) {
 		for _, tt := range []struct {
 			name    string
@@ -92,6 +104,9 @@ func TestOwn(t *testing.T) {
 			{"head of 4 bits", head4, "auto", false, ""},
 			{"only int4, head of 8 bits", head8, "int4", false, ""},
 			{"only int4, head of 4 bits", head4, "int4", false, ""},
+			{"AWQ, head of 8 bits", awq8, "auto", false, ""},
+			{"AWQ, head of 4 bits", awq4, "auto", false, ""},
+			{"AWQ, head of 16 bits", cudaBundle(t, "tiny-awq", 16), "auto", false, "the vocabulary matrix has 16 bits"},
 			{"only fp16", head8, "fp16", false, "weights are fp16"},
 			{"stock", head8, "auto", true, "switched off"},
 			{"a bundle of a former format", withoutTensors(head8), "auto", false, "touchline models upgrade"},
@@ -111,8 +126,8 @@ func TestOwn(t *testing.T) {
 	})
 	t.Run("broken", func(t *testing.T) {
 		for name, weights := range brokenWeights(t) {
-			for head, b := range map[string]*models.Bundle{"8": head8, "4": head4} {
-				t.Run(name+", head of "+head+" bits", func(t *testing.T) {
+			for kind, b := range bundles {
+				t.Run(name+", "+kind, func(t *testing.T) {
 					d := openOwn(t, b, "auto", Options{test: testOptions{weights: weights}})
 					require.Zero(t, d.decoder.Own.Rows())
 					require.ErrorIs(t, d.why, cuda.ErrNone)
@@ -144,10 +159,13 @@ func TestOwn(t *testing.T) {
 		"equal": (*ownSteps).equal, "rows do not mix": (*ownSteps).rowsDoNotMix,
 		"lengths": (*ownSteps).lengths, "other set": (*ownSteps).otherSet,
 	} {
-		for head, b := range map[string]*models.Bundle{"8": head8, "4": head4} {
-			t.Run(name+", head of "+head+" bits", func(t *testing.T) { // all on one thread
+		for kind, b := range bundles {
+			t.Run(name+", "+kind, func(t *testing.T) { // all on one thread
 				d := openOwn(t, b, "auto", Options{})
 				require.NoError(t, d.why)
+				if name == "other set" && len(d.sel.decoders) == 1 {
+					t.Skip("it has no other")
+				}
 				run(&ownSteps{t, d})
 			})
 		}
@@ -408,10 +426,13 @@ func TestNoOwn(t *testing.T) {
 	}
 	tiny, awq := cudaBundle(t, "tiny", 8), cudaBundle(t, "tiny-awq", 0)
 	require.NoError(t, noOwn(decoder(tiny, models.WeightsInt4), Options{}))
+	require.NoError(t, noOwn(decoder(awq, models.WeightsInt4), Options{}))
+	blocks := decoder(tiny, models.WeightsInt4)
+	blocks.Block = 64
 	for text, err := range map[string]error{
 		"switched off":             noOwn(decoder(tiny, models.WeightsInt4), Options{Stock: true}),
 		"weights are fp16":         noOwn(decoder(tiny, models.WeightsFloat16), Options{}),
-		"zero points":              noOwn(decoder(awq, models.WeightsInt4), Options{}),
+		"blocks of 64":             noOwn(blocks, Options{}),
 		"touchline models upgrade": noOwn(decoder(withoutTensors(tiny), models.WeightsInt4), Options{}),
 	} {
 		require.ErrorIs(t, err, cuda.ErrNone)

@@ -37,7 +37,9 @@ typedef unsigned long long u64;
 #define ROW_BYTES 128                 // of a unit's row
 #define SLOT (TILE * (ROW_BYTES + 16)) // of the ring: a tile and its scales
 #define COLUMN (PASS * 2 + 64)        // bytes of a row's inputs; the padding separates banks
+#define ADDED (1 + ZEROS)             // floats for each row and block of 32 inputs: what its products lack, and its sum
 #define SUM 20                        // floats of a tile's sums of a row; the padding separates banks
+#define ALIGNED (HIDDEN % 1024 == 0 && ATT % 1024 == 0 && FFN % 1024 == 0) // zero points, to four bytes
 #define TAILS (HIDDEN % UNIT || ATT % UNIT || FFN % UNIT) // whether a row's last unit may begin in the one before
 #define CHUNK (8 * WARPS)             // positions of a split
 // Macros of the plan: PASS is the inputs in shared memory at a time, BATCH the groups whose sums are there at a time, QKV_TILES, O_TILES,
@@ -45,7 +47,8 @@ typedef unsigned long long u64;
 
 struct Matrix {
   const u8 *quants;  // [N][K/2], low nibble first, or [N][K] for 8 bits
-  const u16 *scales; // float16 [N][K/32]
+  const u16 *scales; // float16 [N][K/BLOCK], of 32 inputs each in the vocabulary matrix
+  const u8 *zeros;   // zero points [N][K/BLOCK/2], low nibble first, where they are not 8
 };
 
 struct Layer {
@@ -84,6 +87,7 @@ __device__ __forceinline__ float fresh4(const float *p) { float v; asm volatile(
 __device__ __forceinline__ u32 shared_at(const void *p) { return (u32)__cvta_generic_to_shared(p); }
 __device__ __forceinline__ void copy16(u32 to, const void *from) { asm volatile("cp.async.cg.shared.global [%0],[%1],16;" ::"r"(to), "l"(from)); }
 __device__ __forceinline__ void copy8(u32 to, const void *from) { asm volatile("cp.async.ca.shared.global [%0],[%1],8;" ::"r"(to), "l"(from)); }
+__device__ __forceinline__ void copy4(u32 to, const void *from) { asm volatile("cp.async.ca.shared.global [%0],[%1],4;" ::"r"(to), "l"(from)); }
 __device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
 __device__ __forceinline__ void await_oldest() { asm volatile("cp.async.wait_group %0;" ::"n"(DEPTH - 1) : "memory"); }
 __device__ __forceinline__ u32 shared4(u32 at) { u32 v; asm volatile("ld.shared.u32 %0,[%1];" : "=r"(v) : "r"(at)); return v; }
@@ -102,11 +106,11 @@ extern __shared__ __align__(128) u8 memory[];
 __shared__ Layer layers[LAYERS];
 __shared__ u32 kilo_bits; // a constant that the compiler does not know, which would put it in registers again and again
 #define INPUTS (memory + WARPS * DEPTH * SLOT)
-#define OFFSETS ((float *)(INPUTS + ROWS * COLUMN)) // [PASS/32][ROWS]
-#define TOTALS (OFFSETS + PASS / 32 * ROWS)         // [BATCH][WARPS][ROWS][SUM]
+#define OFFSETS ((float *)(INPUTS + ROWS * COLUMN)) // [PASS/32][ROWS][ADDED]
+#define TOTALS (OFFSETS + PASS / 32 * ROWS * ADDED)         // [BATCH][WARPS][ROWS][SUM]
 #define LARGER(a, b) ((a) > (b) ? (a) : (b))
 #define ATTEND ((GROUP + 2) * HEAD_DIM * 2 + CHUNK * GROUP * 4 + WARPS * GROUP * HEAD_DIM * 4 + 1024)
-static_assert(WARPS * DEPTH * SLOT + LARGER(ROWS * COLUMN + PASS / 8 * ROWS + BATCH * WARPS * ROWS * SUM * 4, ATTEND) <= SHARED, "planFor gives too little");
+static_assert(WARPS * DEPTH * SLOT + LARGER(ROWS * COLUMN + PASS / 8 * ROWS * ADDED + BATCH * WARPS * ROWS * SUM * 4, ATTEND) <= SHARED, "planFor gives too little");
 static_assert(SPLITS <= WARPS * HEAD_DIM, "the factors of splits take the place of sums");
 
 // Barrier waits for all blocks of the grid. Arrivals are counted over all launches.
@@ -136,6 +140,7 @@ __device__ __forceinline__ int outputs_of(int kind) { return kind == kQKV ? QKV 
 __device__ __forceinline__ int tiles_of(int kind) { return kind == kQKV ? QKV_TILES : kind == kGateUp ? GATE_TILES : kind == kHead ? HEAD_TILES : O_TILES; }
 __device__ __forceinline__ int groups_of(int kind) { return (outputs_of(kind) + tiles_of(kind) * TILE - 1) / (tiles_of(kind) * TILE); }
 __device__ __forceinline__ int bits_of(int kind) { return kind == kHead ? HEAD_BITS : 4; }
+__device__ __forceinline__ int block_of(int kind) { return kind == kHead ? 32 : BLOCK; } // inputs of a scale
 __device__ __forceinline__ int unit_of(int kind) { return UNIT * 4 / bits_of(kind); } // inputs
 __device__ __forceinline__ int passes_of(int kind) { return (inputs_of(kind) + PASS - 1) / PASS; }
 // first_output is that of a tile of a group. The second half of a group of gate and up is up. The last group of outputs that are no multiple
@@ -164,7 +169,9 @@ struct Stream {
   int kind, layer, group, pass, left, back; // left is the units to the end of the pass
   const u8 *quants;                   // of this lane in the next unit
   const u16 *scales;
-  u32 slot; // of the ring: that of the oldest unit
+  const u8 *zeros; // of the row
+  int zero;        // the unit's first block
+  u32 slot;        // of the ring: that of the oldest unit
 
   __device__ __forceinline__ u32 ring() const { return shared_at(memory) + (threadIdx.x >> 5) * DEPTH * SLOT; }
   __device__ __forceinline__ Stream(const Step &step) : s(step), kind(-1), layer(0), group(1 << 30), pass(0) {
@@ -187,18 +194,30 @@ struct Stream {
       const int input = pass * PASS + units.first * unit_of(kind), output = first_output(kind, group, units.tile), k = inputs_of(kind);
       left = units.count, back = units.back;
       quants = m.quants + (u64)(output + (lane >> 3)) * (k * bits_of(kind) / 8) + input * bits_of(kind) / 8 + (lane & 7) * 16;
-      scales = m.scales + (u64)(output + lane % TILE) * (k / 32) + input / 32;
+      scales = m.scales + (u64)(output + lane % TILE) * (k / block_of(kind)) + input / block_of(kind);
+      if (ZEROS) zeros = m.zeros + (u64)(output + lane % TILE) * ((k / BLOCK + 1) / 2), zero = input / BLOCK;
     }
     if (TAILS) tail();
   }
 
   // tail moves the last unit.
   __device__ __forceinline__ void tail() {
-    if (left == 1) quants -= back * bits_of(kind) / 8, scales -= back / 32;
+    if (left == 1) quants -= back * bits_of(kind) / 8, scales -= back / block_of(kind), zero -= back / BLOCK;
+  }
+
+  // copy_zeros copies the two scales of a row, and four bytes of zero points, of which the unit has one.
+  __device__ __forceinline__ void copy_zeros(u32 to) {
+    if (ALIGNED) {
+      copy4(to, scales), copy4(to + 4, zeros + (zero / 2 & ~3));
+      return;
+    }
+    u32 both_scales = scales[0] | scales[1] << 16, both_zeros = zeros[zero / 2] >> zero % 2 * 4 & 15;
+    both_zeros |= (zeros[(zero + 1) / 2] >> (zero + 1) % 2 * 4 & 15) << 4;
+    asm volatile("st.shared.v2.u32 [%0],{%1,%2};" ::"r"(to), "r"(both_scales), "r"(both_zeros * 0x01010101) : "memory");
   }
 
   // fill queues the copy of the next unit to the slot at hand, nothing at the end: 128 bytes of each of 16 rows in pieces of 16, whose order
-  // lets the pieces of eight rows use all banks; then their scales, 16 bytes a row (8 for 8 bits).
+  // lets the pieces of eight rows use all banks; then their scales, 16 bytes a row, less for 8 bits and for blocks of 128.
   __device__ __forceinline__ void fill() {
     if (kind < kEnd) {
       const int lane = threadIdx.x & 31;
@@ -209,10 +228,11 @@ struct Stream {
       if (lane < TILE) {
         const u32 to_scales = slot + TILE * ROW_BYTES + lane * 16;
         if (HEAD_BITS == 8 && kind == kHead) copy8(to_scales, scales);
+        else if (ZEROS && kind != kHead) copy_zeros(to_scales);
         else if (!TAILS) copy16(to_scales, scales);
         else copy8(to_scales, scales), copy8(to_scales + 8, scales + 4); // rows are aligned to 8 bytes
       }
-      quants += ROW_BYTES, scales += unit_of(kind) / 32;
+      quants += ROW_BYTES, scales += unit_of(kind) / block_of(kind), zero += UNIT / BLOCK;
       if (--left == 0) next();
       else if (TAILS) tail();
     }
@@ -246,31 +266,38 @@ __device__ __forceinline__ void matrices(u32 at, u32 *out) {
 
 // multiply adds the products of a unit with the rows to acc: outputs g and g+8, rows 2t and 2t+1, for lane 4g+t. block is the unit's first
 // block of 32 inputs, of which some are skipped.
-template <int BITS> __device__ __forceinline__ void multiply(float *acc, u32 slot, int block, int skipped) {
+template <int BITS, bool Z> __device__ __forceinline__ void multiply(float *acc, u32 slot, int block, int skipped) {
   const int lane = threadIdx.x & 31, g = lane >> 2, t = lane & 3;
   const u32 x = shared_at(INPUTS) + g % ROWS * COLUMN + t * 16 + block * 64; // columns of no row are not used
-  const u32 offsets = shared_at(OFFSETS) + block * ROWS * 4 + (ROWS > 1 ? t * 2 % ROWS * 4 : 0);
+  const u32 offsets = shared_at(OFFSETS) + (block * ROWS + t * 2 % ROWS) * ADDED * 4;
   const u32 words = slot + (lane & 15) * ROW_BYTES + ((lane >> 4 ^ lane) & 7) * 16;
   const u32 kilo = BITS == 4 ? shared4(shared_at(&kilo_bits)) : 0x64646464;
   u32 scales[2][4];
+  float zeros[2][2]; // 8 less the zero points of the two blocks
 #pragma unroll
   for (int h = 0; h < 2; h++) {
     uint4 v = shared16(slot + TILE * ROW_BYTES + (g + h * 8) * 16);
     scales[h][0] = v.x, scales[h][1] = v.y, scales[h][2] = v.z, scales[h][3] = v.w;
+    const int points = v.y >> (block / 8 & 3) * 8;
+    if (Z) zeros[h][0] = 8 - (points & 15), zeros[h][1] = 8 - (points >> 4 & 15);
   }
   u32 a[4];
 #pragma unroll
   for (int b = 0; b < UNIT / BITS / 8; b++) {
-    if (TAILS && b < skipped && BITS == 4) { // the last unit begins in the one before
+    if (TAILS && BITS == 4 && b < skipped) { // the last unit begins in the one before
       if (b % 2 == 0) matrices(words ^ b * 16, a);
       continue;
     }
     uint4 v = shared16(x + b * 64);
-    float o0, o1;
-    if (ROWS == 1) o0 = o1 = __uint_as_float(shared4(offsets + b * 4));
-    else {
-      uint2 o = shared8(offsets + b * ROWS * 4);
-      o0 = __uint_as_float(o.x), o1 = __uint_as_float(o.y);
+    float o0 = 0, sum0 = 0, o1 = 0, sum1 = 0;
+    const u32 at = offsets + b * ROWS * ADDED * 4;
+    if (ROWS == 1 && !ZEROS) o0 = __uint_as_float(shared4(at));
+    else if (ROWS == 1 || !ZEROS) {
+      uint2 o = shared8(at);
+      o0 = __uint_as_float(o.x), (ZEROS ? sum0 : o1) = __uint_as_float(o.y);
+    } else {
+      uint4 o = shared16(at);
+      o0 = __uint_as_float(o.x), sum0 = __uint_as_float(o.y), o1 = __uint_as_float(o.z), sum1 = __uint_as_float(o.w);
     }
     float d[4] = {0, 0, 0, 0};
     if constexpr (BITS == 4) {
@@ -289,16 +316,21 @@ template <int BITS> __device__ __forceinline__ void multiply(float *acc, u32 slo
       }
     }
     float low0, high0, low1, high1;
-    both(scales[0][b / 2], low0, high0), both(scales[1][b / 2], low1, high1);
-    const float s0 = b % 2 ? high0 : low0, s1 = b % 2 ? high1 : low1;
+    both(scales[0][Z ? 0 : b / 2], low0, high0), both(scales[1][Z ? 0 : b / 2], low1, high1);
+    const bool high = Z ? b / 4 : b % 2;
+    const float s0 = high ? high0 : low0, s1 = high ? high1 : low1;
+    if (Z) {
+      const float z0 = zeros[0][b / 4], z1 = zeros[1][b / 4];
+      d[0] += z0 * sum0, d[1] += z0 * sum1, d[2] += z1 * sum0, d[3] += z1 * sum1;
+    }
     acc[0] += s0 * (d[0] + o0), acc[2] += s1 * (d[2] + o0);
     if (ROWS > 1) acc[1] += s0 * (d[1] + o1), acc[3] += s1 * (d[3] + o1);
   }
 }
 
 // place stores eight neighbouring inputs of a row in the order of multiply: for 4 bits (0,4), (1,5), (2,6), (3,7), the odd ones divided by
-// 16. For 8 bits the lanes of a block of 32 have four inputs of each half: 4t to 4t+3, and 16 more. The block's offset takes 1024 and the
-// zero point off the weights. All lanes of a warp call it; four in a row have a block.
+// 16. For 8 bits the lanes of a block of 32 have four inputs of each half: 4t to 4t+3, and 16 more. The block's offset takes 1024 and 8
+// off the weights; other zero points need the sum. All lanes of a warp call it; four in a row have a block.
 template <int BITS> __device__ __forceinline__ void place(int row, int input, uint4 v, bool valid) {
   float a, b, even = 0, odd = 0;
   uint4 p = v;
@@ -309,11 +341,18 @@ template <int BITS> __device__ __forceinline__ void place(int row, int input, ui
   }
   both(p.x, a, b), even += a + b, both(p.y, a, b), odd += a + b;
   both(p.z, a, b), even += a + b, both(p.w, a, b), odd += a + b;
-  float offset = BITS == 4 ? -1032 * even - 1152 * odd : -1152 * (even + odd);
-  offset += __shfl_xor_sync(~0u, offset, 1);
-  offset += __shfl_xor_sync(~0u, offset, 2);
+  float offset = BITS == 4 ? -1032 * even - 1152 * odd : -1152 * (even + odd), sum = even + 16 * odd;
+#pragma unroll
+  for (int d = 1; d < 4; d *= 2) {
+    offset += __shfl_xor_sync(~0u, offset, d);
+    if (ZEROS) sum += __shfl_xor_sync(~0u, sum, d);
+  }
   if (!valid) return;
-  if ((threadIdx.x & 3) == 0) OFFSETS[input / 32 * ROWS + row] = offset;
+  if ((threadIdx.x & 3) == 0) {
+    float *to = OFFSETS + (input / 32 * ROWS + row) * ADDED;
+    to[0] = offset;
+    if (ZEROS) to[1] = sum;
+  }
   u32 column = shared_at(INPUTS) + row * COLUMN;
   if constexpr (BITS == 4) store16(column + input * 2, p);
   else {
@@ -463,8 +502,9 @@ __device__ __forceinline__ void run(const Step &s, int kind, bool fed, Stream &s
           await_oldest();
           __syncwarp();
           const int skipped = TAILS && unit == units.first + units.count - 1 ? units.back / 32 : 0;
-          if (HEAD_BITS == 8 && kind == kHead) multiply<HEAD_BITS>(acc, stream.slot, unit * (UNIT / 64), 0);
-          else multiply<4>(acc, stream.slot, unit * (UNIT / 32) - skipped, skipped);
+          if (kind == kHead && HEAD_BITS == 8) multiply<HEAD_BITS, false>(acc, stream.slot, unit * (UNIT / 64), 0);
+          else if (kind == kHead && ZEROS) multiply<4, false>(acc, stream.slot, unit * (UNIT / 32) - skipped, skipped);
+          else multiply<4, ZEROS>(acc, stream.slot, unit * (UNIT / 32) - skipped, skipped);
           __syncwarp();
           stream.fill();
         }

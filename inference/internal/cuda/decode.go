@@ -19,8 +19,9 @@ var decodeSource string
 // Shape holds the sizes of a language model in int4.
 type Shape struct {
 	Layers, Hidden, FFN, Heads, KVHeads, HeadDim, Vocab int
-	Head                                                int // bits of the vocabulary matrix
-	Top                                                 int // best ids
+	Head                                                int  // bits of the vocabulary matrix
+	Zeros                                               bool // the other matrices have blocks of 128 with zero points, else of 32 without
+	Top                                                 int  // best ids
 	Epsilon                                             float64
 	MaxLen                                              int // positions of a slot
 }
@@ -41,6 +42,14 @@ func (s Shape) check() error {
 // inputs returns the numbers of inputs of the matrices.
 func (s Shape) inputs() []int { return []int{s.Hidden, s.Heads * s.HeadDim, s.FFN} }
 
+// blocks returns the inputs of a scale in the matrices other than that of the vocabulary, and 1 if they have zero points, else 0.
+func (s Shape) blocks() (block, zeros int) {
+	if s.Zeros {
+		return 128, 1
+	}
+	return 32, 0
+}
+
 // qkv returns the width of the stacked projections.
 func (s Shape) qkv() int { return (s.Heads + 2*s.KVHeads) * s.HeadDim }
 
@@ -57,8 +66,8 @@ const (
 // rowCounts returns the numbers of rows for which there are kernels.
 func rowCounts() []int { return []int{1, 2, 4, 8} }
 
-// Matrix is a matrix in blocks of 32 with a scale each.
-type Matrix struct{ Quants, Scales ort.Pointer }
+// Matrix is a matrix in blocks with a scale each, and zero points with Shape.Zeros.
+type Matrix struct{ Quants, Scales, Zeros ort.Pointer }
 
 // Layer holds the weights of a layer, and its cache [slot, KVHeads, MaxLen, HeadDim].
 type Layer struct {
@@ -85,7 +94,7 @@ type Ports struct {
 // step is struct Step of decode.cu.
 type step struct {
 	layers                          uintptr
-	headQuants, headScales          uintptr
+	head                            matrix
 	lastNorm, cosine, sine          uintptr
 	table, fed                      uintptr
 	residual, qkv, attended, gated  uintptr
@@ -94,9 +103,12 @@ type step struct {
 	_                               int32
 }
 
+// matrix is struct Matrix of decode.cu.
+type matrix struct{ quants, scales, zeros uintptr }
+
 // layer is struct Layer of decode.cu.
 type layer struct {
-	matrices                    [8]uintptr
+	matrices                    [4]matrix
 	norm, ffnNorm, qNorm, kNorm uintptr
 	keys, values                uintptr
 }
@@ -162,7 +174,8 @@ func planFor(s Shape, rows, blocks, shared int) (plan, error) {
 // use computes the dynamic shared memory of a block.
 func (p *plan) use(s Shape) {
 	group := s.Heads / s.KVHeads
-	inputs := p.rows*(p.pass*2+64) + p.pass/8*p.rows + p.batch*p.warps*p.rows*sumSize*4
+	_, zeros := s.blocks()
+	inputs := p.rows*(p.pass*2+64) + p.pass/8*p.rows*(1+zeros) + p.batch*p.warps*p.rows*sumSize*4
 	attend := (group+2)*s.HeadDim*2 + 8*p.warps*group*4 + p.warps*group*s.HeadDim*4 + 1024
 	p.shared = p.warps*p.depth*slotSize + max(inputs, attend)
 }
@@ -197,6 +210,7 @@ func tiles(outputs, blocks int, of ...int) int {
 }
 
 func (s Shape) macros(p plan) map[string]string {
+	block, zeros := s.blocks()
 	out := map[string]string{
 		"EPSILON": strconv.FormatFloat(s.Epsilon, 'e', -1, 64) + "f",
 		"SCALE":   strconv.FormatFloat(1/math.Sqrt(float64(s.HeadDim)), 'e', -1, 32) + "f",
@@ -204,7 +218,7 @@ func (s Shape) macros(p plan) map[string]string {
 	for name, v := range map[string]int{
 		"LAYERS": s.Layers, "HIDDEN": s.Hidden, "FFN": s.FFN, "HEADS": s.Heads, "KV_HEADS": s.KVHeads, "HEAD_DIM": s.HeadDim,
 		"VOCAB": s.Vocab, "HEAD_BITS": s.Head, "TOP": s.Top, "ROWS": p.rows, "WARPS": p.warps, "DEPTH": p.depth,
-		"PASS": p.pass, "BATCH": p.batch, "SHARED": p.shared, "SPLITS": p.splits,
+		"BLOCK": block, "ZEROS": zeros, "PASS": p.pass, "BATCH": p.batch, "SHARED": p.shared, "SPLITS": p.splits,
 		"QKV_TILES": p.qkvTiles, "O_TILES": p.outTiles, "GATE_TILES": p.gateTiles, "HEAD_TILES": headTiles,
 	} {
 		out[name] = strconv.Itoa(v)
@@ -303,6 +317,14 @@ func (s Shape) parts() (offsets [parts]int64, total int64) {
 	return offsets, total
 }
 
+func (m Matrix) addresses() matrix {
+	out := matrix{quants: m.Quants.Address(), scales: m.Scales.Address()}
+	if m.Zeros != (ort.Pointer{}) {
+		out.zeros = m.Zeros.Address()
+	}
+	return out
+}
+
 func (k *Decoder) allocate(s Shape, w Weights, ports Ports) (err error) {
 	dev := k.driver.dev
 	offsets, total := s.parts()
@@ -320,12 +342,12 @@ func (k *Decoder) allocate(s Shape, w Weights, ports Ports) (err error) {
 			keys: l.Keys.Address(), values: l.Values.Address(),
 		}
 		for j, m := range []Matrix{l.QKV, l.O, l.GateUp, l.Down} {
-			layers[i].matrices[2*j], layers[i].matrices[2*j+1] = m.Quants.Address(), m.Scales.Address()
+			layers[i].matrices[j] = m.addresses()
 		}
 	}
 	k.table = k.memory.At(offsets[partTable])
 	k.args = step{
-		layers: place(partLayers), headQuants: w.Head.Quants.Address(), headScales: w.Head.Scales.Address(),
+		layers: place(partLayers), head: w.Head.addresses(),
 		lastNorm: w.LastNorm.Address(), cosine: w.Cosine.Address(), sine: w.Sine.Address(),
 		table: place(partTable), fed: ports.Fed.Address(), residual: place(partResidual), qkv: place(partQKV),
 		attended: place(partAttended), gated: place(partGated), parts: place(partSplits), counters: place(partCounters),

@@ -66,7 +66,11 @@ func newDecoder(t *testing.T, dev *ort.Device, r *reference, slots int) *decoder
 	d := &decoder{t: t, dev: dev}
 	halves := func(values []uint16) ort.Pointer { return d.memory(ort.Bytes(values)).At(0) }
 	of := func(m matrix) cuda.Matrix {
-		return cuda.Matrix{Quants: d.memory(m.quants).At(0), Scales: halves(m.scales)}
+		out := cuda.Matrix{Quants: d.memory(m.quants).At(0), Scales: halves(m.scales)}
+		if m.zeros != nil {
+			out.Zeros = d.memory(m.zeros).At(0)
+		}
+		return out
 	}
 	w := cuda.Weights{Head: of(r.head), LastNorm: halves(r.lastNorm), Cosine: halves(r.cosine), Sine: halves(r.sine)}
 	for _, l := range r.layers {
@@ -106,7 +110,10 @@ func read[T ort.Element](d *decoder, m *ort.Memory, slot, n int) []T {
 func randomShape(rng *rand.Rand) cuda.Shape {
 	s := cuda.Shape{
 		Layers: 1 + rng.IntN(3), Hidden: 128 * (2 + rng.IntN(7)), FFN: 128 * (2 + rng.IntN(11)), HeadDim: 32 << rng.IntN(3),
-		Vocab: 300 + rng.IntN(4701), Head: 4 + 4*rng.IntN(2), Top: 256, Epsilon: 1e-6, MaxLen: 80 + rng.IntN(400),
+		Vocab: 300 + rng.IntN(4701), Head: 4 + 4*rng.IntN(2), Top: 256, Epsilon: 1e-6, MaxLen: 80 + rng.IntN(400), Zeros: rng.IntN(3) == 0,
+	}
+	if rng.IntN(4) == 0 { // zero points are read in another way
+		s.Hidden, s.FFN = 1024, 2048
 	}
 	for {
 		s.KVHeads = 1 + rng.IntN(8)

@@ -52,7 +52,7 @@ func readReference(t *testing.T, b *models.Bundle, maxLen int) *reference {
 	}
 	halves := func(name string) []uint16 { return ort.Slice[uint16](read(name)) }
 	of := func(name string, outputs, inputs, bits int) matrix {
-		m := matrix{outputs, inputs, bits, read(name + ".quants"), halves(name + ".scales")}
+		m := matrix{outputs: outputs, inputs: inputs, bits: bits, block: 32, quants: read(name + ".quants"), scales: halves(name + ".scales")}
 		require.Len(t, m.quants, outputs*inputs*bits/8, name)
 		require.Len(t, m.scales, outputs*inputs/32, name)
 		return m

@@ -10,21 +10,28 @@ import (
 	"touchline/models"
 )
 
-// matrix is a matrix in blocks of 32 with a scale each.
+// matrix is a matrix in blocks with a scale each, and zero points unless they are in the middle.
 type matrix struct {
-	outputs, inputs, bits int
-	quants                []byte
-	scales                []uint16
+	outputs, inputs, bits, block int
+	quants                       []byte
+	scales                       []uint16
+	zeros                        []byte // of 4 bits, [output][block/2]
 }
 
-// newMatrix returns a random matrix that keeps the size of its inputs.
-func newMatrix(rng *rand.Rand, outputs, inputs, bits int) matrix {
-	m := matrix{outputs: outputs, inputs: inputs, bits: bits, quants: make([]byte, outputs*inputs*bits/8)}
-	for i := range m.quants {
-		m.quants[i] = byte(rng.Uint32())
+// newMatrix returns a random matrix that keeps the size of its inputs, in blocks of 128 if it has zero points, else of 32.
+func newMatrix(rng *rand.Rand, outputs, inputs, bits int, zeros bool) matrix {
+	m := matrix{outputs: outputs, inputs: inputs, bits: bits, block: 32, quants: make([]byte, outputs*inputs*bits/8)}
+	if zeros {
+		m.block = 128
+		m.zeros = make([]byte, outputs*((inputs/m.block+1)/2))
+	}
+	for _, b := range [][]byte{m.quants, m.zeros} {
+		for i := range b {
+			b[i] = byte(rng.Uint32())
+		}
 	}
 	usual := 1 / (float64(int(1)<<bits) / math.Sqrt(12) * math.Sqrt(float64(inputs)))
-	for range outputs * inputs / 32 {
+	for range outputs * inputs / m.block {
 		m.scales = append(m.scales, half(usual*(0.5+rng.Float64())))
 	}
 	return m
@@ -35,9 +42,13 @@ func (m matrix) times(x []float64) []float64 {
 	out := make([]float64, m.outputs)
 	zero := float64(int(1) << (m.bits - 1))
 	for o := range out {
-		for block := 0; block < m.inputs; block += 32 {
+		for block := 0; block < m.inputs; block += m.block {
 			var sum float64
-			for i := block; i < block+32; i++ {
+			if m.zeros != nil {
+				n := block / m.block
+				zero = float64(m.zeros[o*((m.inputs/m.block+1)/2)+n/2] >> (n % 2 * 4) & 15)
+			}
+			for i := block; i < block+m.block; i++ {
 				at := o*m.inputs + i
 				q := m.quants[at*m.bits/8]
 				if m.bits == 4 {
@@ -45,7 +56,7 @@ func (m matrix) times(x []float64) []float64 {
 				}
 				sum += (float64(q) - zero) * x[i]
 			}
-			out[o] += sum * wide(m.scales[(o*m.inputs+block)/32])
+			out[o] += sum * wide(m.scales[(o*m.inputs+block)/m.block])
 		}
 	}
 	return out
@@ -92,12 +103,12 @@ func newReference(rng *rand.Rand, s cuda.Shape, slots int) *reference {
 		}
 		return out
 	}
-	r := &reference{Shape: s, rounds: toHalf, head: newMatrix(rng, s.Vocab, s.Hidden, s.Head), lastNorm: random(s.Hidden, 1, .2)}
+	r := &reference{Shape: s, rounds: toHalf, head: newMatrix(rng, s.Vocab, s.Hidden, s.Head, false), lastNorm: random(s.Hidden, 1, .2)}
 	attended, cache := s.Heads*s.HeadDim, slots*s.KVHeads*s.MaxLen*s.HeadDim
 	for range s.Layers {
 		r.layers = append(r.layers, layer{
-			qkv: newMatrix(rng, attended+2*s.KVHeads*s.HeadDim, s.Hidden, 4), o: newMatrix(rng, s.Hidden, attended, 4),
-			gateUp: newMatrix(rng, 2*s.FFN, s.Hidden, 4), down: newMatrix(rng, s.Hidden, s.FFN, 4),
+			qkv: newMatrix(rng, attended+2*s.KVHeads*s.HeadDim, s.Hidden, 4, s.Zeros), o: newMatrix(rng, s.Hidden, attended, 4, s.Zeros),
+			gateUp: newMatrix(rng, 2*s.FFN, s.Hidden, 4, s.Zeros), down: newMatrix(rng, s.Hidden, s.FFN, 4, s.Zeros),
 			norm: random(s.Hidden, 1, .2), ffnNorm: random(s.Hidden, 1, .2), qNorm: random(s.HeadDim, 1, .2), kNorm: random(s.HeadDim, 1, .2),
 			keys: random(cache, 0, 1), values: random(cache, 0, 1),
 		})

@@ -58,22 +58,30 @@ func ownWeights(weights map[string]ort.Pointer, tensors []models.Tensor, kv []*R
 		return weights[name]
 	}
 	norm := func(name string, width int) ort.Pointer { return sized(name+".weight", 2*width) }
-	matrix := func(name string, outputs, inputs, bits int) cuda.Matrix {
-		blocks := outputs * ((inputs + 31) / 32)
-		return cuda.Matrix{Quants: sized(name+".quants", blocks*32*bits/8), Scales: sized(name+".scales", 2*blocks)}
+	packed := func(name string, outputs, inputs, bits, block int) cuda.Matrix {
+		blocks := (inputs + block - 1) / block
+		return cuda.Matrix{Quants: sized(name+".quants", outputs*blocks*block*bits/8), Scales: sized(name+".scales", 2*outputs*blocks)}
+	}
+	matrix := func(name string, outputs, inputs int) cuda.Matrix {
+		if !s.Zeros {
+			return packed(name, outputs, inputs, 4, 32)
+		}
+		m := packed(name, outputs, inputs, 4, 128)
+		m.Zeros = sized(name+".zeros", outputs*((inputs+255)/256))
+		return m
 	}
 	attended := s.Heads * s.HeadDim
 	for i := range s.Layers {
 		p := "layers." + strconv.Itoa(i) + "."
 		w.Layers = append(w.Layers, cuda.Layer{
-			QKV: matrix(p+"qkv", attended+2*s.KVHeads*s.HeadDim, s.Hidden, 4), O: matrix(p+"o", s.Hidden, attended, 4),
-			GateUp: matrix(p+"gate_up", 2*s.FFN, s.Hidden, 4), Down: matrix(p+"down", s.Hidden, s.FFN, 4),
+			QKV: matrix(p+"qkv", attended+2*s.KVHeads*s.HeadDim, s.Hidden), O: matrix(p+"o", s.Hidden, attended),
+			GateUp: matrix(p+"gate_up", 2*s.FFN, s.Hidden), Down: matrix(p+"down", s.Hidden, s.FFN),
 			Norm: norm(p+"norm", s.Hidden), FFNNorm: norm(p+"ffn_norm", s.Hidden),
 			QNorm: norm(p+"q_norm", s.HeadDim), KNorm: norm(p+"k_norm", s.HeadDim),
 			Keys: kv[2*i].At(0), Values: kv[2*i+1].At(0),
 		})
 	}
-	w.Head, w.LastNorm = matrix("head", s.Vocab, s.Hidden, s.Head), norm("layers."+strconv.Itoa(s.Layers)+".norm", s.Hidden)
+	w.Head, w.LastNorm = packed("head", s.Vocab, s.Hidden, s.Head, 32), norm("layers."+strconv.Itoa(s.Layers)+".norm", s.Hidden)
 	table := func(name string) ort.Pointer { // can be longer than a slot
 		return sized(name, max(sizes[name], s.MaxLen*s.HeadDim))
 	}

@@ -17,13 +17,17 @@ import (
 
 // TestOwnWeights has the tensors of a bundle, one of which lacks a row or is missing.
 func TestOwnWeights(t *testing.T) {
-	for _, head := range []int{4, 8} {
-		src, err := checkpoint.Open("../../../models/testdata/tiny")
+	for _, tt := range []struct {
+		name          string
+		head, ofLayer int // weights
+		zeros         bool
+	}{{"tiny", 4, 12, false}, {"tiny", 8, 12, false}, {"tiny-awq", 8, 16, true}} {
+		src, err := checkpoint.Open("../../../models/testdata/" + tt.name)
 		require.NoError(t, err)
 		defer src.Close()
 		dir := filepath.Join(t.TempDir(), "b")
 		require.NoError(t, convert.Convert(t.Context(), src, dir, convert.Options{
-			Weights: []models.Weights{models.WeightsInt4}, Devices: []models.Device{models.DeviceCUDA}, Head: head,
+			Weights: []models.Weights{models.WeightsInt4}, Devices: []models.Device{models.DeviceCUDA}, Head: tt.head,
 		}))
 		b, err := models.OpenBundle(dir)
 		require.NoError(t, err)
@@ -33,7 +37,7 @@ func TestOwnWeights(t *testing.T) {
 		d := b.Manifest.Dims.Decoder
 		s := cuda.Shape{
 			Layers: d.Layers, Hidden: d.Hidden, FFN: d.FFN, Heads: d.Heads, KVHeads: d.KVHeads, HeadDim: d.HeadDim, Vocab: d.Vocab,
-			Head: head, MaxLen: d.MaxPositions,
+			Head: tt.head, Zeros: tt.zeros, MaxLen: d.MaxPositions,
 		}
 		kv := slices.Repeat([]*Rows{{memory: &ort.Memory{}}}, 2*d.Layers)
 		places := map[string]ort.Pointer{}
@@ -62,7 +66,7 @@ func TestOwnWeights(t *testing.T) {
 				require.ErrorContains(t, err, "no weights "+w.Name)
 			}
 		}
-		require.Equal(t, 12*d.Layers+5, read)
+		require.Equal(t, tt.ofLayer*d.Layers+5, read)
 
 		s.MaxLen--
 		require.NoError(t, check(s, g.Tensors), "a table can be longer than a slot")
