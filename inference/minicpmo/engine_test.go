@@ -319,17 +319,21 @@ func TestQueue(t *testing.T) {
 func TestUrgent(t *testing.T) {
 	orttest.NoLeaks(t)
 	gate := make(chan struct{})
-	f := &minicpmo.Faults{Prefill: func(int, int, int) error { <-gate; return nil }}
+	var order, lengths []int // of the prompts
+	f := &minicpmo.Faults{Prefill: func(_, _, to int) error {
+		<-gate
+		order = append(order, to)
+		return nil
+	}}
 	c := settings(t)
 	c.MiniCPM.Slots, c.MiniCPM.Queue = 1, 1
 	e := openWith(t, minicpmo.Options{Config: c}.WithFaults(f))
 	rs := questions(t, e, 3, 3)
 	rs[2].Urgent = true
-	var mu sync.Mutex
-	var order []int
 	var wg sync.WaitGroup
 	for i, waiting := range []int{0, 1, 2} {
-		rs[i].Report = func(minicpmo.Report) { mu.Lock(); order = append(order, i); mu.Unlock() }
+		rs[i].Prompt.IDs = append(rs[i].Prompt.IDs, rs[i].Prompt.IDs[:i]...)
+		lengths = append(lengths, len(rs[i].Prompt.IDs))
 		wg.Go(func() {
 			_, _, err := ask(t, e, rs[i])
 			require.NoError(t, err)
@@ -338,7 +342,7 @@ func TestUrgent(t *testing.T) {
 	}
 	close(gate)
 	wg.Wait()
-	require.Equal(t, []int{0, 2, 1}, order)
+	require.Equal(t, []int{lengths[0], lengths[2], lengths[1]}, order)
 }
 
 func TestOneFailsAlone(t *testing.T) {
