@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +31,7 @@ func field(r *run) {
 	steps := interimSteps(r)
 	r.Between("time between interim texts with a step of 100 ms, median", bench.MS(quantile.Of(steps, .5)), 80, 120, "ms")
 	r.AtMost("first picture of a file with a key frame in 250 pictures", firstPicture(r).Seconds(), 2, "s")
+	r.AtLeast("pictures of a film of 4K60, HEVC, HLG, rotated", picturesOfHLG(r), 10, "/s")
 	r.AtMost("key frame of a camera that sends one at the start only, after a request", nextKeyFrame(r).Seconds(), 10, "s")
 	r.AtMost("removal of a source that hangs", hangingSource(r).Seconds(), 1, "s")
 }
@@ -107,13 +109,8 @@ func interimSteps(r *run) (out []time.Duration) {
 
 // firstPicture returns the time to the first picture of a file with rare key frames.
 func firstPicture(r *run) time.Duration {
-	path := filepath.Join(r.folder(), "long-gop.mp4")
-	cmd := exec.CommandContext(r.Context(), "ffmpeg",
-		"-v", "error", "-f", "lavfi", "-i", "testsrc2=s=1280x720:r=25:d=20", "-c:v", "libx264",
-		"-preset", "ultrafast", "-g", "250", "-sc_threshold", "0", "-pix_fmt", "yuv420p", path)
-	if b, err := cmd.CombinedOutput(); err != nil {
-		r.Check(fmt.Errorf("make a file: %w: %s", err, b))
-	}
+	path := makeFilm(r, "long-gop.mp4", "-f", "lavfi", "-i", "testsrc2=s=1280x720:r=25:d=20", "-c:v", "libx264",
+		"-preset", "ultrafast", "-g", "250", "-sc_threshold", "0", "-pix_fmt", "yuv420p")
 	began := time.Now()
 	var first time.Duration
 	ctx, stop := context.WithCancel(r.Context())
@@ -123,6 +120,36 @@ func firstPicture(r *run) time.Duration {
 		stop()
 	}})
 	return first
+}
+
+// makeFilm makes a file by ffmpeg.
+func makeFilm(r *run, name string, args ...string) string {
+	path := filepath.Join(r.folder(), name)
+	if b, err := exec.CommandContext(r.Context(), "ffmpeg", append(append([]string{"-v", "error"}, args...), path)...).CombinedOutput(); err != nil {
+		r.Check(fmt.Errorf("make a file: %w: %s", err, b))
+	}
+	return path
+}
+
+// picturesOfHLG returns the pictures a second of a film as phones make it: 4K60, HEVC of 10 bits, HLG, rotated.
+func picturesOfHLG(r *run) float64 {
+	flat := makeFilm(r, "flat.mp4", "-f", "lavfi", "-i", "testsrc2=s=3840x2160:r=60:d=4", "-pix_fmt", "yuv420p10le", "-c:v", "libx265",
+		"-preset", "ultrafast", "-x265-params", "log-level=none:keyint=60:colorprim=bt2020:transfer=arib-std-b67:colormatrix=bt2020nc", "-tag:v", "hvc1")
+	path := makeFilm(r, "phone.mp4", "-i", flat, "-c", "copy", "-metadata:s:v", "rotate=90")
+	const length = 20 * time.Second
+	var pictures atomic.Int64
+	ctx, stop := context.WithCancel(r.Context())
+	var pulling sync.WaitGroup
+	pulling.Go(func() { _ = open(r, path).Pull(ctx, source.Sink{Frame: func(media.EncodedFrame) { pictures.Add(1) }}) })
+	for pictures.Load() == 0 {
+		r.Wait(10 * time.Millisecond)
+	}
+	before := pictures.Load()
+	r.Wait(length)
+	n := pictures.Load() - before
+	stop()
+	pulling.Wait()
+	return float64(n) / length.Seconds()
 }
 
 // open opens an address.
