@@ -1,6 +1,6 @@
 // Package kvcache tracks the use of a decoder's key/value cache: one buffer per
-// layer and side, divided into slots of one answer each, and the ranges of slots
-// that one run may cover. It allocates no memory and starts no goroutines; callers
+// layer and side, divided into slots of one answer each, the ranges of slots
+// that one run may cover, and a store of the beginnings of prompts. It allocates no memory and starts no goroutines; callers
 // move bytes by its offsets.
 package kvcache
 
@@ -49,6 +49,11 @@ func (l Layout) Buffers() int { return 2 * l.Layers }
 
 // Bytes returns the size of all buffers.
 func (l Layout) Bytes() int64 { return int64(l.Buffers()) * l.BufferBytes() }
+
+// PositionBytes returns the size of one position in all buffers.
+func (l Layout) PositionBytes() int64 {
+	return int64(l.Buffers()) * int64(l.KVHeads) * int64(l.HeadDim) * int64(l.ElemSize)
+}
 
 // Shape returns the shape of a range in a buffer.
 func (l Layout) Shape(r Range) []int64 {
