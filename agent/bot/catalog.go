@@ -118,6 +118,7 @@ func newNano(cfg Settings, log zerolog.Logger) (*Engine, error) {
 		return nil, fmt.Errorf("prepare nano: %w", err)
 	}
 	c.Device, c.Weights, c.Slots, c.VisionCache = "cpu", "fp32", cmp.Or(c.Slots, nano.Slots), min(c.VisionCache, nano.VisionCache)
+	c.PrefixCache = min(c.PrefixCache, nano.PrefixCache)
 	settings := minicpmo.Settings{Config: cfg.Engine, MiniCPM: c}
 	local, err := newBuiltIn(settings, cfg.Agent.Frames, nano.Threads, log)
 	if err != nil {

@@ -51,6 +51,10 @@ func collectEngine(loaded inference.Model, ch chan<- prometheus.Metric) {
 	out.Counter("pictures_total", pictures, float64(s.Misses), "cache", "miss")
 	out.Counter("pictures_early_total", "Pictures asked for that had been embedded when they were sampled.", float64(s.Early))
 	out.Gauge("pictures_cached", "Embedded pictures that are kept.", float64(s.Cached))
+	const prompts = "Prompts whose beginning was copied (hit) or not (miss)."
+	out.Counter("prompts_total", prompts, float64(s.PrefixHits), "prefix", "hit")
+	out.Counter("prompts_total", prompts, float64(s.PrefixMisses), "prefix", "miss")
+	out.Counter("prompt_tokens_saved_total", "Tokens of prompts that were copied instead of fed.", float64(s.PrefixTokens))
 	for outcome, n := range map[string]uint64{
 		"done": s.Done, "cancelled": s.Cancelled, "failed": s.Failed, "overloaded": s.Overloaded,
 	} {

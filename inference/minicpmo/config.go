@@ -42,6 +42,8 @@ type Config struct {
 	Seed int `yaml:"seed" env:"SEED"`
 	// VisionCache is the number of embedded images to keep; 0 embeds each picture only when a prompt shows it.
 	VisionCache int `yaml:"vision_cache" env:"VISION_CACHE"`
+	// PrefixCache is the memory in bytes for the beginnings of prompts, which further prompts copy instead of computing them; 0 is off.
+	PrefixCache int `yaml:"prefix_cache" env:"PREFIX_CACHE"`
 	// SuppressTokens are ids that are never chosen (151667 opens a "think" section).
 	SuppressTokens []int `yaml:"suppress_tokens" env:"SUPPRESS_TOKENS"`
 }
@@ -62,7 +64,7 @@ func DefaultSettings() Settings {
 func DefaultConfig() Config {
 	return Config{
 		Device: "cuda", Weights: "auto", Queue: 64,
-		Temperature: 0.7, TopK: 100, TopP: 0.8, RepetitionPenalty: 1.02, VisionCache: 1024,
+		Temperature: 0.7, TopK: 100, TopP: 0.8, RepetitionPenalty: 1.02, VisionCache: 1024, PrefixCache: 500e6,
 		SuppressTokens: []int{151667},
 	}
 }
@@ -94,6 +96,7 @@ func (c Config) Validate() error {
 		"between 0.1 and 10", c.RepetitionPenalty)
 	s.That(c.Seed >= 0, "seed", "0 or more", c.Seed)
 	s.That(c.VisionCache >= 0 && c.VisionCache <= 1<<20, "vision_cache", "between 0 and 1048576", c.VisionCache)
+	s.That(c.PrefixCache >= 0, "prefix_cache", "0 or more bytes", c.PrefixCache)
 	for _, id := range c.SuppressTokens {
 		if id < 0 || id > 1<<20 {
 			s.That(false, "suppress_tokens", "token ids between 0 and 1048576", id)

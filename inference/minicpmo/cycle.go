@@ -28,6 +28,7 @@ type cycle struct {
 	seenAt   time.Time // of the last picture's embedding
 	lastStep time.Time
 	report   Report
+	failed   bool
 }
 
 // token is a chosen id, and the state that it was chosen from if requested.

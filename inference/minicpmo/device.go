@@ -95,6 +95,7 @@ func (d *device) load(ctx context.Context, progress *loading, cfg vision.Config,
 	d.decoder, err = networks.NewText(d.runtime, d.dev, d.table, networks.TextOptions{
 		Decoder: networks.DecoderOptions{
 			Sessions: d.sessions, Captured: sel.captured, Layout: sel.layout, Float: d.float, Chunk: sel.chunk,
+			Store: sel.prefixes,
 		},
 		Hidden: c.Hidden, Vocab: c.Vocab, Top: min(topK, c.Vocab), States: true, Several: sel.several(), Pad: max(o.test.pad, 1),
 	})

@@ -75,6 +75,16 @@ func (d *device) clear(slot int) error {
 	return d.decoder.Clear(slot)
 }
 
+func (d *device) save(slot int, p kvcache.Piece) error {
+	d.lastRun = time.Time{}
+	return d.decoder.Save(slot, p)
+}
+
+func (d *device) restore(slot, from, to int, p kvcache.Piece) error {
+	d.lastRun = time.Time{}
+	return d.decoder.Restore(slot, from, to, p)
+}
+
 func (d *device) mask(slot int, forbidden *sample.Set) error {
 	if forbidden.Len() == 0 {
 		forbidden = nil

@@ -38,8 +38,10 @@ type loop struct {
 	cache   *pictures
 
 	weights switcher
-	kept    [][]int32 // by slot: tokens whose states are still in the cache
 	ranAt   time.Time // end of the last run from which ids are chosen
+
+	// The store's parts: what precedes the first picture of prompts, and the rest up to the end of the last; nil without a store.
+	systems, looks *kvcache.Prefixes
 
 	filling *cycle   // in a slot, prompt not complete
 	behind  bool     // its next chunk did not fit into the last turn
@@ -60,8 +62,12 @@ type loop struct {
 
 func newLoop(dev backend, s shape, o step.Options, stats *counters) (*loop, error) {
 	l := &loop{
-		dev: dev, shape: s, now: o.Now, stats: stats, client: o.Client, kept: make([][]int32, s.layout.Slots),
+		dev: dev, shape: s, now: o.Now, stats: stats, client: o.Client,
 		batch: make([]*image, 0, batchLimit), pause: maxPause - pauseMargin,
+	}
+	if s.prefixes > 0 {
+		l.systems = kvcache.NewPrefixes(s.layout, 0, s.prefixes/2)
+		l.looks = kvcache.NewPrefixes(s.layout, s.prefixes/2, s.prefixes)
 	}
 	o.Layout, o.Vocab = s.layout, s.vocab
 	o.FailedRun = func() { stats.count(func(s *Stats) { s.FailedRuns++ }) }
@@ -261,11 +267,7 @@ func (l *loop) Ended(c *cycle, err error) {
 	if l.filling == c {
 		l.filling = nil
 	}
-	if c.Slot >= 0 && l.shape.keeps && (err == nil || errors.Is(err, step.ErrCancelled)) {
-		words := c.prompt.words()
-		l.kept[c.Slot] = words[:min(c.Filled, len(words))]
-		err = errors.Join(err, l.Pool.Keep(c.Slot, len(l.kept[c.Slot])))
-	}
+	c.failed = err != nil && !errors.Is(err, step.ErrCancelled)
 	l.stats.held(l.Pool.InUse())
 	c.report.Total = l.now().Sub(c.arrived)
 	c.report.Tokens = c.Count

@@ -66,6 +66,8 @@ type Stats struct {
 	Batch, Images Distribution
 	// Prompt counts the prompt tokens that were fed, Tokens the generated tokens.
 	Prompt, Tokens uint64
+	// PrefixHits and PrefixMisses count the prompts whose beginning was or was not in the store, PrefixTokens the tokens copied from it.
+	PrefixHits, PrefixMisses, PrefixTokens uint64
 	// Steps counts the decode steps of each weight set.
 	Steps map[string]uint64
 	// Hits and Misses count lookups of pictures in the cache, Early the pictures embedded before a prompt showed them. Cached is the number

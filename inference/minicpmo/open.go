@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"os"
 	"runtime"
 	"strings"
@@ -284,8 +285,7 @@ func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, 
 	}
 	s := shape{
 		vocab: sel.dims.Decoder.Vocab, layout: sel.layout, sets: sel.names(), prefillSet: sel.prefill, chunk: sel.chunk,
-		images: sel.images(), several: sel.several() && !o.test.single,
-		keeps: d.dev.Kind() == ort.CPU,
+		images: sel.images(), several: sel.several() && !o.test.single, prefixes: sel.prefixes,
 	}
 	var err error
 	var dev backend = d
@@ -337,7 +337,7 @@ func (e *Engine) join(ctx context.Context, w warmth, elem, n int) error {
 	e.stats.count(func(s *Stats) { s.Switch, s.OwnKernels = e.loop.weights.from(), w.ownRows > 0 })
 	e.workers = &workers{
 		ready: e.loop.ready, now: e.now, half: elem == 2, early: earlyCPU, embedSize: e.features * e.hiddenSize * elem,
-		took: func(t time.Duration) { e.stats.count(func(s *Stats) { s.Preprocess.took(t) }) },
+		took: func(t time.Duration) { e.stats.count(func(s *Stats) { s.Preprocess.took(t) }) }, seed: maphash.MakeSeed(),
 	}
 	if e.workers.half {
 		e.workers.early = earlyGPU

@@ -15,6 +15,7 @@ type image struct {
 	rows, cols int    // in patches
 	patches    []byte // [rows*cols, 3*patch*patch] in the tower's type; nil once embedded
 	embeds     []byte // [queries, hidden] in the decoder's type
+	content    int64  // equal for equal images, negative; set with patches
 	owner      *picture
 }
 

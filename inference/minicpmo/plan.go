@@ -21,6 +21,7 @@ type selection struct {
 	dims     models.Dims
 	layout   kvcache.Layout
 	chunk    int
+	prefixes int64 // bytes of the store for the beginnings of prompts
 	captured []int // by decoder: the largest range captured
 	voice    *voice.Selection
 }
@@ -60,6 +61,7 @@ func (s *selection) plan(device string) networks.Plan {
 		add("embedding table", s.embed.WeightBytes)
 	}
 	add(fmt.Sprintf("%d slots of %d tokens", s.layout.Slots, s.layout.MaxLen), s.layout.Bytes())
+	add("shared prompts", s.prefixes)
 	for _, g := range s.decoders { // also where they are then switched off or NVRTC is missing
 		if noOwn(g, Options{}) == nil {
 			add("own kernels", s.ownShape(g).Bytes())

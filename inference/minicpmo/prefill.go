@@ -16,54 +16,24 @@ func (l *loop) place() error {
 		}
 		c.report.Vision = c.seenAt.Sub(c.arrived)
 		l.Dequeue(c)
-		dirty, err := l.take(c)
-		if err != nil {
-			return err
-		}
-		l.Hold(c, c.Slot)
+		slot, dirty, _ := l.Pool.Take()
+		l.Hold(c, slot)
 		l.filling = c
 		l.stats.held(l.Pool.InUse())
 		c.report.Wait = l.now().Sub(c.arrived)
+		var err error
 		if dirty {
 			err = l.dev.clear(c.Slot)
 		}
 		if err == nil {
 			err = l.dev.mask(c.Slot, c.Settings.Forbidden)
 		}
+		if err == nil {
+			err = l.restore(c)
+		}
 		return l.Failing(c, err)
 	}
 	return nil
-}
-
-// take gives an answer the free slot with the longest common prefix of tokens: the states of the prefix are not
-// computed again. dirty reports whether the slot must be zeroed.
-func (l *loop) take(c *cycle) (dirty bool, err error) {
-	words := c.prompt.words()
-	words = words[:min(len(words), len(c.prompt.ids)-1)] // one token at least is fed
-	if c.hidden {
-		words = words[:min(len(words), c.firstState())]
-	}
-	for slot, kept := range l.kept {
-		if n := common(kept, words); n > c.Filled && !l.Pool.Held(slot) {
-			c.Slot, c.Filled = slot, n
-		}
-	}
-	if c.Filled > 0 {
-		l.kept[c.Slot] = nil
-		return false, l.Pool.TakeAt(c.Slot, c.Filled)
-	}
-	c.Slot, dirty, _ = l.Pool.Take()
-	l.kept[c.Slot] = nil
-	return dirty, nil
-}
-
-// common returns the number of tokens at the beginning that are the same.
-func common(a, b []int32) int {
-	n := 0
-	for n < min(len(a), len(b)) && a[n] == b[n] {
-		n++
-	}
-	return n
 }
 
 // chunk returns the maximum number of positions to feed in one run.
@@ -106,14 +76,15 @@ func (l *loop) prefill(c *cycle, n int) error {
 	if !last {
 		return nil
 	}
+	slot := c.Slot
 	l.filling, l.ranAt = nil, l.now()
 	c.report.Prefill = l.ranAt.Sub(c.arrived) - c.report.Wait
 	if c.given > 0 {
 		c.report.FirstToken = l.ranAt.Sub(c.arrived)
 		c.pushGiven(len(c.hiddens) / (c.given + 1))
 		l.Finish(c, nil)
-		return nil
+	} else {
+		l.Begin(c)
 	}
-	l.Begin(c)
-	return nil
+	return l.save(c, slot)
 }

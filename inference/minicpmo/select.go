@@ -45,7 +45,7 @@ func chooseFor(b *models.Bundle, c Config, maxLen int) ([]selection, error) {
 	if c.Device == string(models.DeviceCPU) {
 		device, float = models.DeviceCPU, models.WeightsFloat32
 	}
-	base := selection{device: device, dims: m.Dims}
+	base := selection{device: device, dims: m.Dims, prefixes: int64(c.PrefixCache)}
 	var ok bool
 	if base.embed, ok = b.Find(models.KindEmbed, float, device); !ok {
 		return nil, networks.Lacks(m, models.KindEmbed, float, device)

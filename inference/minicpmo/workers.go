@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +22,8 @@ var (
 // workers prepare pictures outside the loop: resize, cut, normalise.
 type workers struct {
 	half      bool // patches in float16
-	embedSize int  // bytes of the embeddings of one image
+	seed      maphash.Seed
+	embedSize int // bytes of the embeddings of one image
 	ready     func(*picture)
 	took      func(time.Duration)
 	now       func() time.Time
@@ -96,6 +98,8 @@ func (w *workers) prepare(pre *vision.Preprocessor, scratch []vision.Image, p *p
 			to.patches = w.buffer(4 * n)
 			pre.Patches(ort.Slice[float32](to.patches), m)
 		}
+		content := maphash.Comparable(w.seed, [3]uint64{uint64(to.rows), uint64(to.cols), maphash.Bytes(w.seed, to.patches)})
+		to.content = int64(content | 1<<63)
 		w.prepared.Add(1)
 		to.embeds = make([]byte, w.embedSize)
 	}

@@ -107,6 +107,7 @@ func (c *Command) settings(environ []string) (configs.Config, error) {
 	set(&m.Path, c.Model)
 	if c.Engine == "nano" {
 		m.Device, m.Slots, m.VisionCache = "cpu", nano.Slots, nano.VisionCache
+		m.PrefixCache = nano.PrefixCache
 		cfg.Agent.Stride = max(cfg.Agent.Stride, nano.Stride)
 	}
 	set(&m.Device, c.Device)

@@ -32,6 +32,8 @@ type DecoderOptions struct {
 	Chunk, Together int
 	// Async makes steps return once they are queued. See NetworkOptions.
 	Async bool
+	// Store is the size of the store for the beginnings of prompts, in bytes; 0 for none.
+	Store int64
 	// Several is the output with a row for each of last_position; nil if the graph has one position only.
 	Several *Port
 }
@@ -51,6 +53,7 @@ type Decoder struct {
 	several *Rows            // of a prompt, a row for each position; nil if the graph has one only
 	fixed   map[string]*ort.Tensor
 	lengths *Rows
+	store   *ort.Memory // nil without one
 	first   *ort.Tensor // last_position of a step
 	total   *ort.Tensor
 
@@ -100,6 +103,9 @@ func (d *Decoder) allocate() error {
 	}
 	numbers := int64(lastAt + 8*positions)
 	d.chunkLength, d.chunkHost = d.Memory("a length", numbers), d.Host("a length", numbers)
+	if d.o.Store > 0 {
+		d.store = d.Memory("the beginnings of prompts", d.o.Store)
+	}
 	if err := d.Err(); err != nil {
 		return err
 	}
@@ -288,6 +294,42 @@ func (d *Decoder) Clear(slot int) error {
 		if err := d.dev.Memset(rows.At(slot), 0, rows.width); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// Save copies the keys and values of a piece's positions from a slot to the store.
+func (d *Decoder) Save(slot int, p kvcache.Piece) error {
+	return d.copyPiece(slot, p.From, p.To, p, true)
+}
+
+// Restore copies the keys and values of positions [from, to) of a piece from the store to a slot.
+func (d *Decoder) Restore(slot, from, to int, p kvcache.Piece) error {
+	return d.copyPiece(slot, from, to, p, false)
+}
+
+func (d *Decoder) copyPiece(slot, from, to int, p kvcache.Piece, save bool) error {
+	if d.store == nil || from < p.From || to > p.To || from >= to {
+		return fmt.Errorf("copy positions %d to %d of a prompt: the store has %d to %d", from, to, p.From, p.To)
+	}
+	type heads struct { // a head's positions after each step
+		at   ort.Pointer
+		step int64
+	}
+	l := d.o.Layout
+	position := int64(l.HeadDim) * int64(l.ElemSize)
+	packed := int64(p.To-p.From) * position
+	at := p.Offset + int64(from-p.From)*position
+	for _, rows := range d.kv {
+		dst := heads{rows.Within(slot, int64(from)*position), int64(l.MaxLen) * position}
+		src := heads{d.store.At(at), packed}
+		if save {
+			dst, src = src, dst
+		}
+		if err := d.dev.CopyRows(dst.at, dst.step, src.at, src.step, int64(to-from)*position, l.KVHeads); err != nil {
+			return err
+		}
+		at += int64(l.KVHeads) * packed
 	}
 	return nil
 }

@@ -74,26 +74,6 @@ func (p *Pool) Release(slot int) error {
 	return nil
 }
 
-// Keep preserves the first n positions of a free slot for TakeAt: until then, a run that covers the slot writes after them.
-func (p *Pool) Keep(slot, n int) error {
-	if slot < 0 || slot >= p.layout.Slots || p.Held(slot) || n < 0 || n >= p.layout.MaxLen {
-		return fmt.Errorf("keep %d positions of slot %d: it must be free, with at least one position more", n, slot)
-	}
-	p.length[slot] = n
-	return nil
-}
-
-// TakeAt takes a free slot with the first n of the positions that Keep preserved.
-func (p *Pool) TakeAt(slot, n int) error {
-	if slot < 0 || slot >= p.layout.Slots || p.Held(slot) || n < 0 || n > p.length[slot] {
-		return fmt.Errorf("take slot %d with %d positions: it must be free, and keep as many", slot, n)
-	}
-	p.held[slot>>6] |= 1 << (slot & 63)
-	p.inUse++
-	p.dirty[slot], p.length[slot] = true, n
-	return nil
-}
-
 // Held reports whether a slot is in use.
 func (p *Pool) Held(slot int) bool {
 	return slot >= 0 && slot < p.layout.Slots && p.held[slot>>6]>>(slot&63)&1 != 0
