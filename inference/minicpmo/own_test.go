@@ -72,11 +72,17 @@ func needGPU(t *testing.T) {
 // openOwn opens a bundle on the first GPU and warms it up, which checks its own kernels.
 func openOwn(t *testing.T, b *models.Bundle, weights string, o Options) *device {
 	t.Helper()
+	return openOn(t, b, "cuda", weights, o)
+}
+
+// openOn is openOwn for a kind of device.
+func openOn(t *testing.T, b *models.Bundle, kind, weights string, o Options) *device {
+	t.Helper()
 	runtime.LockOSThread()
 	t.Cleanup(runtime.UnlockOSThread)
 	o.Config, o.Now = DefaultSettings(), time.Now
 	c := &o.Config.MiniCPM
-	c.Runtime, c.Weights, c.Slots, c.MaxLen = orttest.Library(t), weights, ownSlots, ownMaxLen
+	c.Runtime, c.Device, c.Weights, c.Slots, c.MaxLen = orttest.Library(t), kind, weights, ownSlots, ownMaxLen
 	m, err := OpenDevice(t.Context(), b, o)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, m.Close()) })

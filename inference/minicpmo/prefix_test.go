@@ -3,6 +3,7 @@ package minicpmo
 import (
 	"errors"
 	"math/rand/v2"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -11,8 +12,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"touchline/inference/internal/kvcache"
+	"touchline/inference/internal/ort/orttest"
 	"touchline/inference/internal/sample"
 	"touchline/inference/step"
+	"touchline/models"
+	"touchline/models/checkpoint"
+	"touchline/models/convert"
 )
 
 // toyPicture is the number of positions of a picture.
@@ -170,4 +176,83 @@ func TestSharedPromptsInAnyOrder(t *testing.T) {
 			require.Equal(t, tt.positions > 100, r.stats.read().PrefixHits > 0)
 		})
 	}
+}
+
+// A prompt whose beginning comes from the store has the results of one that was fed, on a GPU too.
+func TestRestoredPrompts(t *testing.T) {
+	orttest.NoLeaks(t)
+	t.Run("cpu", func(t *testing.T) {
+		src, err := checkpoint.Open("../../models/testdata/tiny")
+		require.NoError(t, err)
+		defer src.Close()
+		dir := filepath.Join(t.TempDir(), "b")
+		require.NoError(t, convert.Convert(t.Context(), src, dir, convert.Options{
+			Weights: []models.Weights{models.WeightsFloat32}, Devices: []models.Device{models.DeviceCPU},
+		}))
+		b, err := models.OpenBundle(dir)
+		require.NoError(t, err)
+		d := openOn(t, b, "cpu", "fp32", Options{Threads: 1})
+		for _, length := range []int{100, 300, 414} {
+			want, got := restoredSteps(t, d, length, 40, length-40)
+			for i := range want {
+				require.True(t, got[i].equal(want[i]), "%d positions, step %d", length, i)
+			}
+		}
+	})
+	t.Run("cuda", func(t *testing.T) {
+		needGPU(t)
+		t.Setenv("XDG_CACHE_HOME", t.TempDir())
+		b := cudaBundle(t, "tiny", 8)
+		for _, weights := range []string{"auto", "int4", "fp16"} {
+			d := openOwn(t, b, weights, Options{})
+			for _, length := range []int{65, 100, 300, 414} {
+				want, got := restoredSteps(t, d, length, 40, length-24)
+				for i := range want { // the ids of the largest logits too
+					require.Empty(t, differ(got[i].logits, want[i].logits), "%s, %d positions, step %d", weights, length, i)
+				}
+			}
+		}
+	})
+}
+
+// restoredSteps returns the results of a prompt and of the steps after it: fed as a whole, and with the positions before first and those
+// before last from the store.
+func restoredSteps(t *testing.T, d *device, length, first, last int) (fed, restored []ownResults) {
+	t.Helper()
+	const slot = 6
+	f := &ownSteps{t, d}
+	p := &prompt{}
+	for i := range length {
+		p.ids = append(p.ids, f.token(slot, i))
+	}
+	part := kvcache.NewPrefixes(d.sel.layout, 1<<10, d.sel.prefixes)
+	var pieces []kvcache.Piece
+	for _, end := range []int{first, last} {
+		from := 0
+		if len(pieces) > 0 {
+			from = first
+		}
+		piece, ok := part.Put(p.words(end), from, 0)
+		require.True(t, ok)
+		pieces = append(pieces, piece)
+	}
+	steps := func(from int) (out []ownResults) {
+		require.NoError(t, d.prefill(d.sel.prefill, slot, p, from, length, 1))
+		out = append(out, f.results(slot))
+		for n := range 5 {
+			tokens, positions := f.inputs([]int{slot}, []int{length}, n)
+			require.NoError(t, d.decode(0, kvcache.Range{Start: slot, Size: 1}, tokens, positions, true))
+			out = append(out, f.results(slot))
+		}
+		return out
+	}
+	require.NoError(t, d.clear(slot))
+	fed = steps(0)
+	for _, piece := range pieces {
+		require.NoError(t, d.save(slot, piece))
+	}
+	require.NoError(t, d.clear(slot))
+	require.NoError(t, d.restore(slot, 0, first, pieces[0]))
+	require.NoError(t, d.restore(slot, first, last-10, pieces[1])) // a part of it
+	return fed, steps(last - 10)
 }
