@@ -51,6 +51,7 @@ func TestPlanOfThePublishedModel(t *testing.T) {
 	require.Less(t, small.Total(), int64(24e9), "int4 alone fits a card of 24 GB")
 	require.Less(t, large.Total(), int64(48e9))
 	require.Greater(t, large.Total(), int64(30e9))
+	require.Contains(t, small.Parts, networks.PlanPart{Name: "shared prompts", Bytes: 500e6})
 	require.Contains(t, both[0].smaller(24e9), "weights: int4 alone")
 	require.Equal(t, []string{"slots: 32"}, both[1].smaller(small.Total()-3e9))
 	require.Empty(t, both[1].smaller(3e9))

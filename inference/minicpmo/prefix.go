@@ -10,9 +10,9 @@ import (
 // leastPrefix is the minimum number of positions of a piece in the store: a copy for fewer saves little.
 const leastPrefix = 16
 
-// restore copies the stored beginning of a prompt to the answer's slot. The chunks in which a prompt is fed are no part of its words:
-// on a CPU the stored states have the same bits for all of them. Only a position that a kernel computes alone is rounded otherwise, and
-// that is the last one of a prompt, which is never stored.
+// restore copies the stored beginning of a prompt to the answer's slot. All prompts of an engine go through one weight set. The chunks in
+// which a prompt is fed are no part of its words: on a CPU the stored states have the same bits for all of them. Only a position that a
+// kernel computes alone is rounded otherwise, and that is the last one of a prompt, which is never stored.
 func (l *loop) restore(c *cycle) error {
 	if l.systems == nil {
 		return nil
