@@ -193,7 +193,7 @@ func TestRestoredPrompts(t *testing.T) {
 		require.NoError(t, err)
 		d := openOn(t, b, "cpu", "fp32", Options{Threads: 1})
 		for _, length := range []int{100, 300, 414} {
-			want, got := restoredSteps(t, d, length, 40, length-40)
+			want, got := restoredSteps(t, d, length, length-40)
 			for i := range want {
 				require.True(t, got[i].equal(want[i]), "%d positions, step %d", length, i)
 			}
@@ -206,7 +206,7 @@ func TestRestoredPrompts(t *testing.T) {
 		for _, weights := range []string{"auto", "int4", "fp16"} {
 			d := openOwn(t, b, weights, Options{})
 			for _, length := range []int{65, 100, 300, 414} {
-				want, got := restoredSteps(t, d, length, 40, length-24)
+				want, got := restoredSteps(t, d, length, length-24)
 				for i := range want { // the ids of the largest logits too
 					require.Empty(t, differ(got[i].logits, want[i].logits), "%s, %d positions, step %d", weights, length, i)
 				}
@@ -215,11 +215,11 @@ func TestRestoredPrompts(t *testing.T) {
 	})
 }
 
-// restoredSteps returns the results of a prompt and of the steps after it: fed as a whole, and with the positions before first and those
-// before last from the store.
-func restoredSteps(t *testing.T, d *device, length, first, last int) (fed, restored []ownResults) {
+// restoredSteps returns the results of a prompt and of the steps after it: fed as a whole, and with the positions before last from two
+// pieces of the store.
+func restoredSteps(t *testing.T, d *device, length, last int) (fed, restored []ownResults) {
 	t.Helper()
-	const slot = 6
+	const slot, first = 6, 20
 	f := &ownSteps{t, d}
 	p := &prompt{}
 	for i := range length {
@@ -253,6 +253,7 @@ func restoredSteps(t *testing.T, d *device, length, first, last int) (fed, resto
 	}
 	require.NoError(t, d.clear(slot))
 	require.NoError(t, d.restore(slot, 0, first, pieces[0]))
-	require.NoError(t, d.restore(slot, first, last-10, pieces[1])) // a part of it
-	return fed, steps(last - 10)
+	require.NoError(t, d.restore(slot, first, first+10, pieces[1]))
+	require.NoError(t, d.restore(slot, first+10, last, pieces[1]))
+	return fed, steps(last)
 }
