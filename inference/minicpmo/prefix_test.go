@@ -192,10 +192,12 @@ func TestRestoredPrompts(t *testing.T) {
 		b, err := models.OpenBundle(dir)
 		require.NoError(t, err)
 		d := openOn(t, b, "cpu", "fp32", Options{Threads: 1})
-		for _, length := range []int{100, 300, 414} {
-			want, got := restoredSteps(t, d, length, length-40)
+		for _, length := range []int{65, 100, 300, 414} {
+			want, got := restoredSteps(t, d, length, length-24)
 			for i := range want {
-				require.True(t, got[i].equal(want[i]), "%d positions, step %d", length, i)
+				// Equal bits on an AMD EPYC. Kernels of other CPUs may round a run of another length otherwise.
+				require.InDeltaSlice(t, want[i].logits, got[i].logits, 2e-6*largest(want[i].logits), "%d positions, step %d", length, i)
+				require.Equal(t, want[i].ids[0], got[i].ids[0])
 			}
 		}
 	})
