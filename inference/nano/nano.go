@@ -20,11 +20,11 @@ const Name = "nano"
 // version identifies the checkpoint: models/nano.Version.
 const version = "19aa1d26d010"
 
-// Settings of nano for one room: slots of the decoder, cached pictures, bytes for beginnings of prompts, threads of an operator, and the agent's frame_stride. A second
-// thread waits more than it works: 57 instead of 66 ms for an answer, and 57 % of the CPU time, on two cores of an AMD EPYC. The
-// frame_stride is the one it was trained with most; a look then spans 1.8 s. With stride 1 a look spans 0.6 s and often does not show a
-// change since the last one: a perfect commentator sees 28 of 81 changes of the match's light, with stride 3 54; of 59 departures in the
-// yard 50 and 56.
+// Settings of nano for one room: slots of the decoder, cached pictures, bytes for beginnings of prompts, threads of an operator, and the
+// agent's frame_stride. A second thread waits more than it works: 57 instead of 66 ms for an answer, and 57 % of the CPU time, on two cores
+// of an AMD EPYC. The frame_stride is the one it was trained with most; a look then spans 1.8 s. With stride 1 a look spans 0.6 s and often
+// does not show a change since the last one: a perfect commentator sees 28 of 81 changes of the match's light, with stride 3 54; of 59
+// departures in the yard 50 and 56.
 const (
 	Slots       = 1
 	VisionCache = 64
