@@ -307,6 +307,10 @@ func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, 
 	if warm.ownRows == 0 && sel.device == models.DeviceCUDA {
 		e.log.Warn().Err(d.why).Msg("decode steps have no own kernels; ONNX Runtime runs them")
 	}
+	if warm.storeDiffers != "" {
+		e.log.Warn().Str("difference", warm.storeDiffers).Msg("the beginnings of prompts are not shared: a copied one has other results")
+		e.loop.systems, e.loop.looks = nil, nil
+	}
 	if o.test.steps != nil {
 		warm.steps = o.test.steps
 	}

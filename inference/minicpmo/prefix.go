@@ -2,6 +2,7 @@ package minicpmo
 
 import (
 	"errors"
+	"slices"
 
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/step"
@@ -77,4 +78,40 @@ func (l *loop) put(part *kvcache.Prefixes, slot int, words []int64, from int, ro
 	part.Drop(piece)
 	l.stats.count(func(s *Stats) { s.FailedRuns++ })
 	return nil
+}
+
+// checkStore compares a prompt whose beginning was copied to the store and back with the same prompt fed as a whole. It returns what
+// differs, after which the store must not be used. Two slots have other contents afterwards.
+func (d *device) checkStore() (differs string, err error) {
+	l := d.sel.layout
+	stored := min(150, l.MaxLen/2, int(d.sel.prefixes/l.PositionBytes()))
+	if l.Slots < 2 || stored < leastPrefix {
+		return "", nil
+	}
+	p := &prompt{}
+	for i := range stored + stored/3 {
+		p.ids = append(p.ids, int32((i*7919+17)%d.sel.dims.Decoder.Vocab))
+	}
+	piece := kvcache.Piece{To: stored}
+	logits := func(slot, from int) ([]float32, error) {
+		for ; from < len(p.ids); from += d.sel.chunk {
+			if err := d.prefill(d.sel.prefill, slot, p, from, min(from+d.sel.chunk, len(p.ids)), 0); err != nil {
+				return nil, err
+			}
+		}
+		row, err := d.logits(slot)
+		return slices.Clone(row), err
+	}
+	want, err := logits(0, 0)
+	if err == nil {
+		err = errors.Join(d.save(0, piece), d.clear(1), d.restore(1, 0, stored, piece))
+	}
+	if err != nil {
+		return "", err
+	}
+	got, err := logits(1, stored)
+	if err != nil {
+		return "", err
+	}
+	return differ(got, want), nil
 }

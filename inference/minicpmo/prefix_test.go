@@ -200,6 +200,9 @@ func TestRestoredPrompts(t *testing.T) {
 				require.Equal(t, want[i].ids[0], got[i].ids[0])
 			}
 		}
+		differs, err := d.checkStore()
+		require.NoError(t, err)
+		require.Empty(t, differs)
 	})
 	t.Run("cuda", func(t *testing.T) {
 		needGPU(t)
@@ -207,6 +210,9 @@ func TestRestoredPrompts(t *testing.T) {
 		b := cudaBundle(t, "tiny", 8)
 		for _, weights := range []string{"auto", "int4", "fp16"} {
 			d := openOwn(t, b, weights, Options{})
+			differs, err := d.checkStore()
+			require.NoError(t, err)
+			require.Empty(t, differs)
 			for _, length := range []int{65, 100, 300, 414} {
 				want, got := restoredSteps(t, d, length, length-24)
 				for i := range want { // the ids of the largest logits too

@@ -23,6 +23,11 @@ func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth
 		return w, fmt.Errorf("check the own kernels: %w", err)
 	}
 	w.ownRows = d.decoder.Own.Rows()
+	if d.sel.device == models.DeviceCUDA { // a CPU's results have equal bits
+		if w.storeDiffers, err = d.checkStore(); err != nil {
+			return w, fmt.Errorf("check the store of prompts: %w", err)
+		}
+	}
 	type job struct {
 		set int
 		r   kvcache.Range
