@@ -97,8 +97,9 @@ func TestKernelsFitEachCard(t *testing.T) {
 	tiny := Shape{
 		Layers: 3, Hidden: 256, FFN: 384, Heads: 6, KVHeads: 3, HeadDim: 64, Vocab: 1362, Head: 4, Top: 256, Epsilon: 1e-6, MaxLen: 1088,
 	}
-	wide := published
-	wide.Head = 8
+	wide, awq, tinyAWQ := published, published, tiny
+	wide.Head, awq.Head = 8, 8
+	awq.Zeros, tinyAWQ.Zeros = true, true
 	tests := []struct {
 		arch, rows int
 		shape      Shape
@@ -113,9 +114,13 @@ func TestKernelsFitEachCard(t *testing.T) {
 		{90, 2, wide},
 		{90, 4, published},
 		{90, 8, wide},
+		{90, 8, awq},
+		{86, 4, awq},
+		{90, 1, tinyAWQ},
 	}
 	for _, tt := range tests {
-		t.Run(fmt.Sprintf("sm_%d, %d rows, hidden %d, head %d", tt.arch, tt.rows, tt.shape.Hidden, tt.shape.Head), func(t *testing.T) {
+		name := fmt.Sprintf("sm_%d, %d rows, hidden %d, head %d, zeros %t", tt.arch, tt.rows, tt.shape.Hidden, tt.shape.Head, tt.shape.Zeros)
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			card := cards[slices.IndexFunc(cards, func(c card) bool { return c.arch == tt.arch })]
 			p, err := planFor(tt.shape, tt.rows, 132, card.shared)
