@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -125,7 +126,8 @@ func firstPicture(r *run) time.Duration {
 // makeFilm makes a file by ffmpeg.
 func makeFilm(r *run, name string, args ...string) string {
 	path := filepath.Join(r.folder(), name)
-	if b, err := exec.CommandContext(r.Context(), "ffmpeg", append(append([]string{"-v", "error"}, args...), path)...).CombinedOutput(); err != nil {
+	cmd := exec.CommandContext(r.Context(), "ffmpeg", slices.Concat([]string{"-v", "error"}, args, []string{path})...)
+	if b, err := cmd.CombinedOutput(); err != nil {
 		r.Check(fmt.Errorf("make a file: %w: %s", err, b))
 	}
 	return path
@@ -134,7 +136,8 @@ func makeFilm(r *run, name string, args ...string) string {
 // picturesOfHLG returns the pictures a second of a film as phones make it: 4K60, HEVC of 10 bits, HLG, rotated.
 func picturesOfHLG(r *run) float64 {
 	flat := makeFilm(r, "flat.mp4", "-f", "lavfi", "-i", "testsrc2=s=3840x2160:r=60:d=4", "-pix_fmt", "yuv420p10le", "-c:v", "libx265",
-		"-preset", "ultrafast", "-x265-params", "log-level=none:keyint=60:colorprim=bt2020:transfer=arib-std-b67:colormatrix=bt2020nc", "-tag:v", "hvc1")
+		"-preset", "ultrafast", "-x265-params", "log-level=none:keyint=60:colorprim=bt2020:transfer=arib-std-b67:colormatrix=bt2020nc",
+		"-tag:v", "hvc1")
 	path := makeFilm(r, "phone.mp4", "-i", flat, "-c", "copy", "-metadata:s:v", "rotate=90")
 	const length = 20 * time.Second
 	var pictures atomic.Int64

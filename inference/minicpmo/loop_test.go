@@ -239,7 +239,10 @@ func (d *toy) start(t *testing.T, l *loop) *rig {
 }
 
 // loop returns a loop on the device, without a store.
-func (d *toy) loop(t *testing.T) *loop { return d.loopWith(t, 0) }
+func (d *toy) loop(t *testing.T) *loop {
+	t.Helper()
+	return d.loopWith(t, 0)
+}
 
 // loopWith is loop with a store for the beginnings of prompts, of twice the given positions.
 func (d *toy) loopWith(t *testing.T, positions int) *loop {
