@@ -29,6 +29,7 @@ type cycle struct {
 	lastStep time.Time
 	report   Report
 	failed   bool
+	copied   int // positions that came from the store
 }
 
 // token is a chosen id, and the state that it was chosen from if requested.

@@ -162,6 +162,9 @@ func (s *selection) smaller(free int64) []string {
 		}
 	}
 	var out []string
+	if none := s.withoutPrefixes(); s.prefixes > 0 && none.plan("").Total() <= free {
+		out = append(out, "prefix_cache: 0")
+	}
 	for i, c := range sets {
 		fits := i > 0 && c.plan("").Total() <= free // the selection itself does not fit
 		words := c.words
@@ -177,6 +180,13 @@ func (s *selection) smaller(free int64) []string {
 		}
 	}
 	return out
+}
+
+// withoutPrefixes returns the selection without a store for the beginnings of prompts.
+func (s *selection) withoutPrefixes() *selection {
+	out := *s
+	out.prefixes = 0
+	return &out
 }
 
 // withVoice returns the selection with a voice of n slots that follows as many frames.
@@ -202,6 +212,9 @@ func (s *selection) speechless(free int64) error {
 	var would []string
 	if s.withVoice(1, 2*voice.Short).plan("").Total() <= free {
 		would = append(would, "inference.voice.prompt: 3s")
+	}
+	if s.prefixes > 0 && least.withoutPrefixes().plan("").Total() <= free {
+		would = append(would, "inference.minicpmo.prefix_cache: 0")
 	}
 	for fewer := *least; fewer.layout.Slots > 1; {
 		if fewer.layout.Slots /= 2; fewer.plan("").Total() <= free {

@@ -225,7 +225,8 @@ func TestPlanOfTheVoice(t *testing.T) {
 	require.EqualError(t, s.speechless(model+2e9), "no memory for the model's own voice: it needs 2.60 GB, and 2.00 GB are free beside the model; "+
 		"it fits with inference.minicpmo.slots: 16")
 	least := s.withVoice(1, 150).plan("").Total()
-	require.ErrorContains(t, s.speechless(least), "it fits with inference.voice.prompt: 3s, or with inference.minicpmo.slots: 16")
+	require.ErrorContains(t, s.speechless(least), "it fits with inference.voice.prompt: 3s, or with inference.minicpmo.prefix_cache: 0, "+
+		"or with inference.minicpmo.slots: 16")
 }
 
 // TestVoiceWithoutMemory: the model is loaded without its voice, and the status says so if the settings ask for one.

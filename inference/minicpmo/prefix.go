@@ -25,11 +25,18 @@ func (l *loop) restore(c *cycle) error {
 		if n < leastPrefix {
 			continue
 		}
-		if err := errors.Join(l.dev.restore(c.Slot, c.Filled, to, piece), l.Pool.Advance(c.Slot, n)); err != nil {
+		err := l.dev.restore(c.Slot, c.Filled, to, piece)
+		if err != nil && !step.Lost(err) {
+			part.Drop(piece) // its positions are fed instead
+			l.stats.count(func(s *Stats) { s.FailedRuns++ })
+			break
+		}
+		if err = errors.Join(err, l.Pool.Advance(c.Slot, n)); err != nil {
 			return err
 		}
 		c.Filled = to
 	}
+	c.copied = c.Filled
 	l.stats.count(func(s *Stats) {
 		if c.Filled == 0 {
 			s.PrefixMisses++
@@ -42,10 +49,10 @@ func (l *loop) restore(c *cycle) error {
 }
 
 // save stores the beginning of a prompt that was fed to a slot: what precedes the first picture for prompts of all rooms, and the
-// pictures for further looks at them. A prompt without pictures is stored as a whole. All are stored at once, since a copy costs less
-// than to find out which come again.
+// pictures for further looks at them. A prompt without pictures is stored as a whole, unless its beginning was there: the rest, such as a
+// text to translate, seldom comes again. All are stored at once, since a copy costs less than to find out which come again.
 func (l *loop) save(c *cycle, slot int) error {
-	if l.systems == nil || c.failed {
+	if l.systems == nil || c.failed || len(c.prompt.spans) == 0 && c.copied >= leastPrefix {
 		return nil
 	}
 	words := c.prompt.words(c.firstState())
@@ -53,8 +60,8 @@ func (l *loop) save(c *cycle, slot int) error {
 	if spans := c.prompt.spans; len(spans) > 0 {
 		first, last, room = spans[0].Start, min(spans[len(spans)-1].End, last), c.pictures[0].key.source
 	}
-	if first < leastPrefix {
-		first = 0
+	if first < leastPrefix || !l.systems.Fits(first) {
+		first = 0 // the pictures' piece has these positions too
 	}
 	if err := l.put(l.systems, slot, words[:first], 0, 0); err != nil {
 		return err
@@ -80,37 +87,41 @@ func (l *loop) put(part *kvcache.Prefixes, slot int, words []int64, from int, ro
 	return nil
 }
 
-// checkStore compares a prompt whose beginning was copied to the store and back with the same prompt fed as a whole. It returns what
-// differs, after which the store must not be used. Two slots have other contents afterwards.
+// checkStore compares a prompt whose beginning was copied to the store and back, as two pieces, with the same prompt fed in the same runs. It
+// returns what differs, after which the store must not be used. Two slots have other contents afterwards.
 func (d *device) checkStore() (differs string, err error) {
 	l := d.sel.layout
-	stored := min(150, l.MaxLen/2, int(d.sel.prefixes/l.PositionBytes()))
-	if l.Slots < 2 || stored < leastPrefix {
+	stored := min(150, l.MaxLen/2, int(d.sel.prefixes/l.PositionBytes())) / 2 * 2
+	if stored < leastPrefix {
 		return "", nil
 	}
 	p := &prompt{}
 	for i := range stored + stored/3 {
 		p.ids = append(p.ids, int32((i*7919+17)%d.sel.dims.Decoder.Vocab))
 	}
-	piece := kvcache.Piece{To: stored}
-	logits := func(slot, from int) ([]float32, error) {
-		for ; from < len(p.ids); from += d.sel.chunk {
-			if err := d.prefill(d.sel.prefill, slot, p, from, min(from+d.sel.chunk, len(p.ids)), 0); err != nil {
+	feed := func(slot, from, to int) ([]float32, error) {
+		for ; from < to; from += d.sel.chunk {
+			if err := d.prefill(d.sel.prefill, slot, p, from, min(from+d.sel.chunk, to), 0); err != nil {
 				return nil, err
 			}
 		}
 		row, err := d.logits(slot)
 		return slices.Clone(row), err
 	}
-	want, err := logits(0, 0)
-	if err == nil {
-		err = errors.Join(d.save(0, piece), d.clear(1), d.restore(1, 0, stored, piece))
-	}
-	if err != nil {
+	if _, err := feed(0, 0, stored); err != nil {
 		return "", err
 	}
-	got, err := logits(1, stored)
-	if err != nil {
+	pieces, other := []kvcache.Piece{{To: stored / 2}, {From: stored / 2, To: stored, Offset: d.sel.prefixes / 2}}, min(1, l.Slots-1)
+	for _, piece := range pieces {
+		err = errors.Join(err, d.save(0, piece))
+	}
+	want, failed := feed(0, stored, len(p.ids))
+	err = errors.Join(err, failed, d.clear(other))
+	for _, piece := range pieces {
+		err = errors.Join(err, d.restore(other, piece.From, piece.To, piece))
+	}
+	got, failed := feed(other, stored, len(p.ids))
+	if err := errors.Join(err, failed); err != nil {
 		return "", err
 	}
 	return differ(got, want), nil

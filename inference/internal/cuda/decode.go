@@ -31,8 +31,10 @@ func (s Shape) check() error {
 	switch {
 	case s.Head != 4 && s.Head != 8:
 		return fmt.Errorf("%w: the vocabulary matrix has %d bits", ErrNone, s.Head)
-	case slices.ContainsFunc(s.inputs(), func(n int) bool { return n < unit || n%(unit/2) != 0 }) || s.Vocab < headTiles*tile:
+	case slices.ContainsFunc(s.inputs(), func(n int) bool { return n < unit || n%(unit/2) != 0 }):
 		return fmt.Errorf("%w: sizes must be multiples of %d, and at least %d", ErrNone, unit/2, unit)
+	case s.Vocab < headTiles*tile:
+		return fmt.Errorf("%w: the vocabulary has %d tokens", ErrNone, s.Vocab)
 	case s.HeadDim < 32 || s.HeadDim > 256 || s.HeadDim&(s.HeadDim-1) != 0, s.KVHeads == 0 || s.Heads%s.KVHeads != 0 || s.Heads/s.KVHeads > 7:
 		return fmt.Errorf("%w: %d and %d heads of %d", ErrNone, s.Heads, s.KVHeads, s.HeadDim)
 	}
@@ -391,13 +393,13 @@ func (k *Decoder) Step(slots, lengths []int32) error {
 	args, bias, lists, values, ids := unsafe.Pointer(&k.args), unsafe.Pointer(&k.bias), unsafe.Pointer(&k.lists), unsafe.Pointer(&k.values),
 		unsafe.Pointer(&k.ids)
 	if err := z.decode.launch(k.driver.Blocks, 1, z.threads, true, args); err != nil {
-		return fmt.Errorf("decode: %w", err)
+		return k.End(fmt.Errorf("decode: %w", err))
 	}
 	if err := z.best.launch(k.blocks, z.rows, 512, false, args, bias, lists); err != nil {
-		return fmt.Errorf("find the best ids: %w", err)
+		return k.End(fmt.Errorf("find the best ids: %w", err))
 	}
 	if err := z.top.launch(z.rows, 1, 512, false, args, lists, values, ids); err != nil {
-		return fmt.Errorf("find the best ids: %w", err)
+		return k.End(fmt.Errorf("find the best ids: %w", err))
 	}
 	return nil
 }

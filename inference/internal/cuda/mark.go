@@ -40,13 +40,27 @@ func newMark(folder, device string, cubins [][]byte) mark {
 // refuse returns why the kernels must not run.
 func (m *mark) refuse() error {
 	text, _ := os.ReadFile(m.file)
+	if string(text) == markTwice && m.locked() {
+		return nil // another process is in its second check
+	}
 	if s, err := os.Stat(m.file); err == nil && len(text) > 0 && string(text) != markOnce {
 		return fmt.Errorf("%w: %s (%s); remove %s to try again", ErrNone, text, s.ModTime().Format(time.RFC3339), m.file)
 	}
 	return nil
 }
 
-// Begin marks the kernels before their check. End must follow. Of several processes that check the same kernels at a time, one marks them.
+// locked reports whether a process is in its check.
+func (m *mark) locked() bool {
+	f, err := os.Open(m.file)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB) != nil
+}
+
+// Begin marks the kernels before their check. End must follow. Of several processes that check the same kernels at a time, one marks them,
+// and a check of the others that does not end leaves no mark.
 func (m *mark) Begin() {
 	f, err := os.OpenFile(m.file, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
@@ -57,23 +71,38 @@ func (m *mark) Begin() {
 		return
 	}
 	text := markOnce
-	if s, err := f.Stat(); err == nil && s.Size() > 0 {
+	switch old, _ := os.ReadFile(m.file); {
+	case string(old) == markLost: // by another process, since refuse
+		_ = f.Close()
+		return
+	case len(old) > 0:
 		text = markTwice
 	}
 	_ = os.WriteFile(m.file, []byte(text), 0o600)
 	m.lock = f
 }
 
-// End ends a check or a step, and returns its error. After a loss of the device it marks the kernels, else it removes the mark of Begin.
+// faulted reports whether a kernel lost the device, by CUDA's codes for an illegal address, a timeout, an assertion, and 714 to 719, such as a
+// misaligned address. Others, such as an uncorrectable memory error, are no reason to mark kernels.
+func faulted(err error) bool {
+	var e *ort.Error
+	if !errors.Is(err, ort.ErrDeviceLost) || !errors.As(err, &e) || !e.CUDA {
+		return false
+	}
+	return e.Code == 700 || e.Code == 702 || e.Code == 710 || e.Code >= 714 && e.Code <= 719
+}
+
+// End ends a check or a step, and returns its error. After a kernel's loss of the device it marks the kernels, else it removes the mark of
+// Begin.
 func (m *mark) End(err error) error {
-	lost := m.file != "" && errors.Is(err, ort.ErrDeviceLost)
+	lost := m.file != "" && faulted(err)
 	if lost {
 		err = errors.Join(err, os.WriteFile(m.file, []byte(markLost), 0o600))
 	}
 	if m.lock == nil {
 		return err
 	}
-	if !lost {
+	if old, _ := os.ReadFile(m.file); !lost && string(old) != markLost {
 		_ = os.Remove(m.file)
 	}
 	_ = m.lock.Close()

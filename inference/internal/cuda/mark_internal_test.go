@@ -12,7 +12,7 @@ import (
 	"touchline/inference/internal/ort"
 )
 
-var errLost = fmt.Errorf("wait for the step: %w", ort.ErrDeviceLost)
+var errLost = fmt.Errorf("wait for the step: %w", errors.Join(ort.ErrDeviceLost, &ort.Error{CUDA: true, Code: 700}))
 
 // markOf returns the mark of some kernels, as a new process does.
 func markOf(folder string) mark {
@@ -103,6 +103,50 @@ func TestMarkOfProcesses(t *testing.T) {
 	requireFiles(t, folder, 0)
 	require.ErrorIs(t, third.End(errLost), ort.ErrDeviceLost)
 	require.ErrorIs(t, first.refuse(), ErrNone)
+}
+
+// A process that starts while another is in its second check need not refuse the kernels.
+func TestMarkBesideASecondCheck(t *testing.T) {
+	folder := t.TempDir()
+	killed(t, markOf(folder))
+	first, second := markOf(folder), markOf(folder)
+	first.Begin()
+	require.NoError(t, second.refuse())
+	require.NoError(t, first.End(nil))
+	requireFiles(t, folder, 0)
+}
+
+// The mark of a loss outlives the checks of other processes that began before or after it.
+func TestMarkOfALossStays(t *testing.T) {
+	for name, order := range map[string]func(check, lose func()){
+		"before": func(check, lose func()) { check(); lose() },
+		"after":  func(check, lose func()) { lose(); check() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			folder := t.TempDir()
+			first, second := markOf(folder), markOf(folder)
+			require.NoError(t, first.refuse())
+			order(first.Begin, func() { require.ErrorIs(t, second.End(errLost), ort.ErrDeviceLost) })
+			require.NoError(t, first.End(nil))
+			require.ErrorContains(t, markOfRefusal(folder), "these kernels lost the GPU")
+		})
+	}
+}
+
+func markOfRefusal(folder string) error {
+	m := markOf(folder)
+	return m.refuse()
+}
+
+// A device that was lost by something else marks no kernels.
+func TestMarkOfAnotherLoss(t *testing.T) {
+	folder := t.TempDir()
+	m := markOf(folder)
+	for _, err := range []error{ort.ErrDeviceLost, errors.Join(ort.ErrDeviceLost, &ort.Error{CUDA: true, Code: 214})} {
+		m.Begin()
+		require.ErrorIs(t, m.End(err), ort.ErrDeviceLost)
+		requireFiles(t, folder, 0)
+	}
 }
 
 func TestMarkWithoutFolder(t *testing.T) {

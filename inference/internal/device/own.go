@@ -102,8 +102,5 @@ func (t *Text) OwnTokens(r kvcache.Range, tokens, lengths []int32) error {
 		}
 		t.slots, t.lengthsOf = append(t.slots, int32(slot)), append(t.lengthsOf, lengths[slot])
 	}
-	if err := t.Own.Step(t.slots, t.lengthsOf); err != nil {
-		return t.Own.End(err)
-	}
-	return nil
+	return t.Own.Step(t.slots, t.lengthsOf)
 }

@@ -85,6 +85,9 @@ func (p *Prefixes) Put(words []int64, from int, room uint64) (piece Piece, ok bo
 	return piece, true
 }
 
+// Fits reports whether the part has room for a number of positions.
+func (p *Prefixes) Fits(positions int) bool { return int64(positions)*p.position <= p.end-p.begin }
+
 // gap returns the first place with that many free bytes. An empty part is one gap, so Put ends.
 func (p *Prefixes) gap(bytes int64) (offset int64, ok bool) {
 	offset = p.begin
