@@ -87,8 +87,8 @@ func (l *loop) put(part *kvcache.Prefixes, slot int, words []int64, from int, ro
 	return nil
 }
 
-// checkStore compares a prompt whose beginning was copied to the store and back, as two pieces, with the same prompt fed in the same runs. It
-// returns what differs, after which the store must not be used. Two slots have other contents afterwards.
+// checkStore compares a prompt whose beginning was copied to the store and back, as two pieces, with the same prompt fed in the same runs.
+// It returns what differs, after which the store must not be used. Two slots have other contents afterwards.
 func (d *device) checkStore() (differs string, err error) {
 	l := d.sel.layout
 	stored := min(150, l.MaxLen/2, int(d.sel.prefixes/l.PositionBytes())) / 2 * 2
