@@ -559,7 +559,7 @@ func TestDoesNotFit(t *testing.T) {
 	var no *minicpmo.DoesNotFitError
 	require.ErrorAs(t, err, &no)
 	require.NotEmpty(t, no.Would)
-	require.ErrorContains(t, err, "it would fit with slots: 4")
+	require.ErrorContains(t, err, "it would fit with prefix_cache: 0, or with slots: 4")
 	_, err = minicpmo.Open(t.Context(), tiny(t), o.WithFree(1e6))
 	require.ErrorContains(t, err, "no setting would make it fit")
 	c.MiniCPM.Device, c.MiniCPM.Weights = "cuda", "fp16"
