@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -142,16 +141,25 @@ func picturesOfHLG(r *run) float64 {
 	const length = 20 * time.Second
 	var pictures atomic.Int64
 	ctx, stop := context.WithCancel(r.Context())
-	var pulling sync.WaitGroup
-	pulling.Go(func() { _ = open(r, path).Pull(ctx, source.Sink{Frame: func(media.EncodedFrame) { pictures.Add(1) }}) })
-	for pictures.Load() == 0 {
-		r.Wait(10 * time.Millisecond)
+	defer stop()
+	puller, first, ended := open(r, path), make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- puller.Pull(ctx, source.Sink{Frame: func(media.EncodedFrame) {
+			if pictures.Add(1) == 1 {
+				close(first)
+			}
+		}})
+	}()
+	select {
+	case <-first:
+	case err := <-ended:
+		r.Check(fmt.Errorf("play a film: no picture: %w", err))
 	}
 	before := pictures.Load()
 	r.Wait(length)
 	n := pictures.Load() - before
 	stop()
-	pulling.Wait()
+	_ = <-ended // stopped
 	return float64(n) / length.Seconds()
 }
 

@@ -29,7 +29,8 @@ type cycle struct {
 	lastStep time.Time
 	report   Report
 	failed   bool
-	copied   int // positions that came from the store
+	words    []int64 // of the prompt, with a store
+	copied   int     // positions that came from the store
 }
 
 // token is a chosen id, and the state that it was chosen from if requested.

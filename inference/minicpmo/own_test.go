@@ -30,6 +30,12 @@ const (
 // cudaBundle converts a checkpoint to int4 and fp16 for CUDA.
 func cudaBundle(t *testing.T, name string, head int) *models.Bundle {
 	t.Helper()
+	return converted(t, name, convert.Options{Head: head})
+}
+
+// converted converts a checkpoint of the test data.
+func converted(t *testing.T, name string, o convert.Options) *models.Bundle {
+	t.Helper()
 	const data = "../../models/testdata/"
 	folder := t.TempDir()
 	require.NoError(t, os.CopyFS(folder, os.DirFS(data+name)))
@@ -42,7 +48,7 @@ func cudaBundle(t *testing.T, name string, head int) *models.Bundle {
 	require.NoError(t, err)
 	defer src.Close()
 	dir := filepath.Join(t.TempDir(), "b")
-	require.NoError(t, convert.Convert(t.Context(), src, dir, convert.Options{Head: head}))
+	require.NoError(t, convert.Convert(t.Context(), src, dir, o))
 	b, err := models.OpenBundle(dir)
 	require.NoError(t, err)
 	return b

@@ -18,9 +18,9 @@ func (l *loop) restore(c *cycle) error {
 	if l.systems == nil {
 		return nil
 	}
-	words := c.prompt.words(c.firstState()) // one token at least is fed
+	c.words = c.prompt.words(c.firstState()) // one token at least is fed
 	for _, part := range []*kvcache.Prefixes{l.systems, l.looks} {
-		piece, to := part.Find(words, c.Filled)
+		piece, to := part.Find(c.words, c.Filled)
 		n := to - c.Filled
 		if n < leastPrefix {
 			continue
@@ -55,7 +55,7 @@ func (l *loop) save(c *cycle, slot int) error {
 	if l.systems == nil || c.failed || len(c.prompt.spans) == 0 && c.copied >= leastPrefix {
 		return nil
 	}
-	words := c.prompt.words(c.firstState())
+	words := c.words
 	first, last, room := 0, len(words), uint64(0)
 	if spans := c.prompt.spans; len(spans) > 0 {
 		first, last, room = spans[0].Start, min(spans[len(spans)-1].End, last), c.pictures[0].key.source

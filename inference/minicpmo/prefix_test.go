@@ -3,7 +3,6 @@ package minicpmo
 import (
 	"errors"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,7 +16,6 @@ import (
 	"touchline/inference/internal/sample"
 	"touchline/inference/step"
 	"touchline/models"
-	"touchline/models/checkpoint"
 	"touchline/models/convert"
 )
 
@@ -183,15 +181,9 @@ func TestSharedPromptsInAnyOrder(t *testing.T) {
 func TestRestoredPrompts(t *testing.T) {
 	orttest.NoLeaks(t)
 	t.Run("cpu", func(t *testing.T) {
-		src, err := checkpoint.Open("../../models/testdata/tiny")
-		require.NoError(t, err)
-		defer src.Close()
-		dir := filepath.Join(t.TempDir(), "b")
-		require.NoError(t, convert.Convert(t.Context(), src, dir, convert.Options{
+		b := converted(t, "tiny", convert.Options{
 			Weights: []models.Weights{models.WeightsFloat32}, Devices: []models.Device{models.DeviceCPU},
-		}))
-		b, err := models.OpenBundle(dir)
-		require.NoError(t, err)
+		})
 		d := openOn(t, b, "cpu", "fp32", Options{Threads: 1})
 		for _, length := range []int{65, 100, 300, 414} {
 			want, got := restoredSteps(t, d, length, length-24)

@@ -284,10 +284,7 @@ template <int BITS, bool Z> __device__ __forceinline__ void multiply(float *acc,
   u32 a[4];
 #pragma unroll
   for (int b = 0; b < UNIT / BITS / 8; b++) {
-    if (TAILS && BITS == 4 && b < skipped) { // the last unit begins in the one before
-      if (b % 2 == 0) matrices(words ^ b * 16, a);
-      continue;
-    }
+    if (TAILS && BITS == 4 && b < skipped) continue; // the last unit begins in the one before; sizes are multiples of four blocks
     uint4 v = shared16(x + b * 64);
     float o0 = 0, sum0 = 0, o1 = 0, sum1 = 0;
     const u32 at = offsets + b * ROWS * ADDED * 4;
