@@ -159,7 +159,7 @@ func picturesOfHLG(r *run) float64 {
 	r.Wait(length)
 	n := pictures.Load() - before
 	stop()
-	_ = <-ended // stopped
+	r.log.Debug().Err(<-ended).Msg("the film has stopped")
 	return float64(n) / length.Seconds()
 }
 

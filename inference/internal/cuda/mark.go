@@ -82,8 +82,8 @@ func (m *mark) Begin() {
 	m.lock = f
 }
 
-// faulted reports whether a kernel lost the device, by CUDA's codes for an illegal address, a timeout, an assertion, and 714 to 719, as for a
-// misaligned address. Others, such as an uncorrectable memory error, are no reason to mark kernels.
+// faulted reports whether a kernel lost the device, by CUDA's codes for an illegal address, a timeout, an assertion, and 714 to 719, for
+// example a misaligned address. Others, as for an uncorrectable memory error, are no reason to mark kernels.
 func faulted(err error) bool {
 	var e *ort.Error
 	if !errors.Is(err, ort.ErrDeviceLost) || !errors.As(err, &e) || !e.CUDA {
