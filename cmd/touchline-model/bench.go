@@ -64,6 +64,9 @@ func (r *result) add(more result) {
 	r.Planned, r.Used, r.Switch = max(r.Planned, more.Planned), max(r.Used, more.Used), max(r.Switch, more.Switch)
 }
 
+// started is about the start of the process.
+var started = time.Now()
+
 // modelBench is one run of a part. Its methods end the part at an error.
 type modelBench struct {
 	*bench.Run
@@ -89,7 +92,7 @@ func (c *benchModelCmd) parts() []part {
 	if c.Device == "cuda" {
 		parts = append(parts, part{"fp16", func(b *modelBench) { b.decode(b.open(b.Bundle, b.config("fp16")), b.Bundle, "fp16") }})
 	}
-	return append(parts, part{"rooms", (*modelBench).rooms}, part{"speech", (*modelBench).speech})
+	return append(parts, part{"ready", (*modelBench).ready}, part{"rooms", (*modelBench).rooms}, part{"speech", (*modelBench).speech})
 }
 
 // Run measures and prints the tables.

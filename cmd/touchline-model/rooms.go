@@ -90,17 +90,75 @@ func (b *modelBench) config(weights string) minicpmo.Settings {
 
 // open opens an engine until the end of the part.
 func (b *modelBench) open(bundle string, c minicpmo.Settings) *minicpmo.Engine {
+	e := b.opened(bundle, c, false)
+	b.Check(e.Wait(b.Context()))
+	fmt.Fprintf(os.Stderr, "%s: loaded and warm after %.1f s\n", e.Status().Detail, time.Since(started).Seconds())
+	return e
+}
+
+// opened is open, until answers can begin if staged is set.
+func (b *modelBench) opened(bundle string, c minicpmo.Settings, staged bool) *minicpmo.Engine {
 	m, err := models.OpenBundle(bundle)
 	b.Check(err)
-	begin := time.Now()
+	stage := ""
 	e, err := minicpmo.Open(b.Context(), m, minicpmo.Options{
-		Stock:  b.Stock,
+		Stock: b.Stock, Staged: staged,
 		Config: c, Logger: zerolog.New(os.Stderr).Level(zerolog.WarnLevel), Workers: max(1, runtime.GOMAXPROCS(0)-2),
+		Progress: func(_ int, detail string) {
+			if next, _, _ := strings.Cut(detail, ","); next != stage {
+				stage = next
+				fmt.Fprintf(os.Stderr, "%6.2f s %s\n", time.Since(started).Seconds(), stage)
+			}
+		},
 	})
 	b.Check(err)
 	b.Cleanup(func() { b.Fail(e.Close()) })
-	fmt.Fprintf(os.Stderr, "%s: loaded and warm in %v\n", e.Status().Detail, time.Since(begin).Round(100*time.Millisecond))
 	return e
+}
+
+// ready measures a start with the voice, and what answers notice of it.
+func (b *modelBench) ready() {
+	c := b.config("auto")
+	c.Voice.Enabled = true
+	e := b.opened(b.Bundle, c, true)
+	row := func(what, unit string, value, goal float64) { b.add(what, unit, "", []float64{value}, goal, true) }
+	whole := make(chan time.Duration, 1)
+	var failed error
+	go func() { // ended by Close at the latest
+		failed = e.Wait(b.Context())
+		whole <- time.Since(started)
+	}()
+	seen := oneFilm().next(1)
+	var last time.Time
+	var pause, loaded time.Duration
+	for first := true; loaded == 0; {
+		r := request(e, b.text(e, seen), 10*b.Answer, 1)
+		r.Frames, r.Source = seen, 1
+		last = time.Time{}
+		for t, err := range e.Answer(b.Context(), r) {
+			b.Check(err)
+			if t.ID < 0 {
+				continue
+			}
+			now := time.Now()
+			if first {
+				row("from the start of the process to the first token", "s", now.Sub(started).Seconds(), 8)
+				first = false
+			}
+			if !last.IsZero() && now.Sub(last) > pause {
+				pause = now.Sub(last)
+				fmt.Fprintf(os.Stderr, "%6.2f s a pause of %v\n", now.Sub(started).Seconds(), pause)
+			}
+			last = now
+		}
+		select {
+		case loaded = <-whole:
+		default:
+		}
+	}
+	b.Check(failed)
+	row("until all is loaded", "s", loaded.Seconds(), 25)
+	row("longest pause between two tokens of one room meanwhile", "ms", float64(pause)/1e6, 30)
 }
 
 // text returns a prompt of b.Prompt tokens with the frames.

@@ -74,13 +74,19 @@ func (d *device) load(ctx context.Context, progress *loading, cfg vision.Config,
 	if d.table, err = networks.OpenTable(d.bundle, sel.embed, d.elem); err != nil {
 		return err
 	}
-	// A memory plan for each prompt length would only make the arenas grow.
-	options := ort.SessionOptions{CUDAGraph: true, Threads: o.Threads, NoMemoryPattern: true}
-	for set, g := range sel.decoders {
-		progress.stageAt(string(g.Weights)+" decoder", loaded)
-		if err := d.loadDecoder(ctx, set, g, options, o); err != nil {
-			return fmt.Errorf("load the %s decoder: %w", g.Weights, err)
+	options := sessionOptions(o)
+	for _, g := range sel.decoders {
+		if why := noOwn(g, o); why != nil && (d.why == nil || g.Weights == models.WeightsInt4) {
+			d.why = why
 		}
+	}
+	for set, g := range sel.decoders[:sel.first()] {
+		progress.stageAt(string(g.Weights)+" decoder", loaded)
+		s, err := d.openDecoder(ctx, set, o)
+		if err != nil {
+			return err
+		}
+		d.sessions = append(d.sessions, s)
 		loaded += g.WeightBytes
 	}
 	if sel.vision != nil {
@@ -94,7 +100,7 @@ func (d *device) load(ctx context.Context, progress *loading, cfg vision.Config,
 	c := sel.dims.Decoder
 	d.decoder, err = networks.NewText(d.runtime, d.dev, d.table, networks.TextOptions{
 		Decoder: networks.DecoderOptions{
-			Sessions: d.sessions, Captured: sel.captured, Layout: sel.layout, Float: d.float, Chunk: sel.chunk,
+			Sessions: d.sessions, Captured: sel.captured[:len(d.sessions)], Layout: sel.layout, Float: d.float, Chunk: sel.chunk,
 			Store: sel.prefixes,
 		},
 		Hidden: c.Hidden, Vocab: c.Vocab, Top: min(topK, c.Vocab), States: true, Several: sel.several(), Pad: max(o.test.pad, 1),
@@ -104,6 +110,15 @@ func (d *device) load(ctx context.Context, progress *loading, cfg vision.Config,
 	}
 	return d.openOwn(o.test)
 }
+
+// sessionOptions returns the options of the decoder and the vision tower.
+func sessionOptions(o Options) ort.SessionOptions {
+	// A memory plan for each prompt length would only make the arenas grow.
+	return ort.SessionOptions{CUDAGraph: true, Threads: o.Threads, NoMemoryPattern: true, Flash: true}
+}
+
+// prefillSet returns the weight set of prompts among those that are loaded.
+func (d *device) prefillSet() int { return min(d.sel.prefill, len(d.sessions)-1) }
 
 // close frees everything, the sessions last.
 func (d *device) close() error {

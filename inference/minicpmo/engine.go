@@ -39,6 +39,9 @@ type Options struct {
 	Workers int
 	// Threads is the number of threads of one operator on the CPU; 0 means one per core.
 	Threads int
+	// Staged makes Open return as soon as answers can begin: on a GPU by the first weight set and without the model's voice. The rest is loaded
+	// behind them, and Status tells what is missing.
+	Staged bool
 	// Stock makes ONNX Runtime run all decode steps, without own kernels, to compare them.
 	Stock bool
 
@@ -75,7 +78,13 @@ type Engine struct {
 	loop    *loop
 	workers *workers
 	cache   *pictures
-	voice   *voice.Speech // nil without a voice of its own
+	// voice is nil without a voice of its own, and until it is loaded. loading is the voice from its first part on; the goroutine that owns
+	// the device and, after it, load have it.
+	voice   atomic.Pointer[voice.Speech]
+	loading *voice.Speech
+	// loaded is closed when nothing is left to load; loadErr is why a part is missing.
+	loaded  chan struct{}
+	loadErr error
 	tokens  *tokenizer.Tokenizer
 	builder *tokenizer.Builder
 	// vocabulary returns the pieces for schemas, prepared at the first use.
@@ -83,7 +92,7 @@ type Engine struct {
 	vision     vision.Config
 
 	sees, speaks             bool
-	ownVoice                 bool   // the settings ask for it
+	ownVoice, onlyVoice      bool   // the settings ask for it, and for no other
 	voiceProblem             string // why answers have no sound of their own
 	fewer                    string // what more speaking slots would need
 	maxSide, features        int
@@ -119,8 +128,9 @@ func (e *Engine) Capabilities() inference.Capabilities {
 		r.Temperature = 0
 	}
 	var voices []string
-	if e.voice != nil {
-		for name := range e.voice.Names() {
+	v := e.voice.Load()
+	if v != nil {
+		for name := range v.Names() {
 			if name != inference.DefaultVoice {
 				voices = append(voices, name)
 			}
@@ -128,7 +138,7 @@ func (e *Engine) Capabilities() inference.Capabilities {
 		slices.Sort(voices)
 	}
 	return inference.Capabilities{
-		Instructions: true, Structured: true, Slices: true, Speech: e.voice != nil, OwnVoices: voices,
+		Instructions: true, Structured: true, Slices: true, Speech: v != nil, OwnVoices: voices,
 		VoiceLanguages: []string{"en", "zh"},
 		Sampling: &inference.Sampling{
 			Temperature: &r.Temperature, TopK: &r.TopK, TopP: &r.TopP, RepetitionPenalty: &r.RepetitionPenalty,
@@ -160,9 +170,9 @@ func (e *Engine) Stats() Stats {
 	s := e.stats.read()
 	s.SlotsAll = e.loop.Layout().Slots
 	s.Cached = e.cache.size()
-	if e.voice != nil {
-		s.VoiceSlots, s.VoiceSlotsAll, s.VoiceBusy = e.voice.Talker.Held(), e.voice.Slots(), e.voice.Talker.Busy()
-		s.LongTurns, s.LostTurns = e.voice.LongTurns(), e.voice.LostTurns()
+	if v := e.voice.Load(); v != nil {
+		s.VoiceSlots, s.VoiceSlotsAll, s.VoiceBusy = v.Talker.Held(), v.Slots(), v.Talker.Busy()
+		s.LongTurns, s.LostTurns = v.LongTurns(), v.LostTurns()
 	}
 	s.MemoryPlanned = e.plan.Total()
 	s.Waiting, s.Busy = e.loop.Waiting(), e.loop.client.Busy()

@@ -54,6 +54,8 @@ type loop struct {
 	prefillCost, visionCost cost
 	pause                   time.Duration // maxPause less pauseMargin, except in tests
 
+	tasks chan task // that Lend waits for
+
 	prepared struct {
 		mu       sync.Mutex
 		pictures []*picture
@@ -63,11 +65,10 @@ type loop struct {
 func newLoop(dev backend, s shape, o step.Options, stats *counters) (*loop, error) {
 	l := &loop{
 		dev: dev, shape: s, now: o.Now, stats: stats, client: o.Client,
-		batch: make([]*image, 0, batchLimit), pause: maxPause - pauseMargin,
+		batch: make([]*image, 0, batchLimit), pause: maxPause - pauseMargin, tasks: make(chan task, 1),
 	}
 	if s.prefixes > 0 {
-		l.systems = kvcache.NewPrefixes(s.layout, 0, s.prefixes/2)
-		l.looks = kvcache.NewPrefixes(s.layout, s.prefixes/2, s.prefixes)
+		l.keepPrefixes()
 	}
 	o.Layout, o.Vocab = s.layout, s.vocab
 	o.FailedRun = func() { stats.count(func(s *Stats) { s.FailedRuns++ }) }
@@ -75,6 +76,12 @@ func newLoop(dev backend, s shape, o step.Options, stats *counters) (*loop, erro
 	var err error
 	l.Loop, err = step.New(o, l)
 	return l, err
+}
+
+// keepPrefixes begins with an empty store.
+func (l *loop) keepPrefixes() {
+	n := l.shape.prefixes
+	l.systems, l.looks = kvcache.NewPrefixes(l.shape.layout, 0, n/2), kvcache.NewPrefixes(l.shape.layout, n/2, n)
 }
 
 // submit queues an answer, or returns the reason for refusing it. A room has one urgent answer at most.
@@ -87,6 +94,93 @@ func (l *loop) submit(c *cycle) error {
 		l.stats.count(func(s *Stats) { s.Overloaded++ })
 	}
 	return err
+}
+
+// task is work of loading for the loop's goroutine.
+type task struct {
+	work  func(at []int32, slot int) error
+	since time.Time
+	done  chan error
+}
+
+// patience is how long a task waits for a turn without other work.
+const patience = 200 * time.Millisecond
+
+// errNoSlot refuses a task, for now.
+var errNoSlot = errors.New("no slot is free")
+
+// lend runs work with the device between two steps, and a free slot. It may write the given position of each other slot, which the next
+// step of the slot overwrites.
+func (l *loop) lend(ctx context.Context, work func(at []int32, slot int) error) error {
+	const retry = 20 * time.Millisecond
+	for {
+		t := task{work, l.now(), make(chan error, 1)}
+		select {
+		case l.tasks <- t:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		l.Wake()
+		select {
+		case err := <-t.done:
+			if !errors.Is(err, errNoSlot) {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		select {
+		case <-time.After(retry):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// loadWork does a task, if one waits for as long as least.
+func (l *loop) loadWork(least time.Duration) (bool, error) {
+	var t task
+	select {
+	case t = <-l.tasks:
+	default:
+		return false, nil
+	}
+	if l.now().Sub(t.since) < least {
+		l.tasks <- t // the only goroutine that adds tasks waits for this one
+		return false, nil
+	}
+	slot, _, ok := l.Pool.Take()
+	if !ok {
+		t.done <- errNoSlot
+		return false, nil
+	}
+	at := make([]int32, l.shape.layout.Slots)
+	for i := range at {
+		at[i] = int32(min(l.shape.layout.MaxLen/2, 400)) // a usual prompt
+		if i != slot && l.Pool.Held(i) {
+			at[i] = int32(min(l.Pool.Length(i), l.shape.layout.MaxLen-1))
+		}
+	}
+	_, err := l.client.Do(func() error { return t.work(at, slot) })
+	err = errors.Join(err, l.Pool.Release(slot))
+	t.done <- err
+	if step.Lost(err) {
+		return true, err
+	}
+	return true, nil
+}
+
+// adopt makes the loop use what a weight set that came later is measured to do better.
+func (l *loop) adopt(w warmth, prefillSet int) {
+	l.weights.start(w.steps, w.ownRows)
+	l.stats.count(func(s *Stats) { s.Switch = l.weights.from() })
+	if prefillSet == l.shape.prefillSet {
+		return
+	}
+	l.shape.prefillSet, l.prefillCost = prefillSet, w.prefill
+	if l.systems != nil { // results of another set
+		l.keepPrefixes()
+	}
 }
 
 // ready queues a picture from a worker.
@@ -166,6 +260,19 @@ func (l *loop) Stepped(ctx context.Context) error {
 // prompts, other pictures. A voice without sound is nearer to its end than a prompt, and there are never more of them than answers.
 // Voices that are ahead have the time in which no answer decodes.
 func (l *loop) Piece(left time.Duration, further bool) (bool, error) {
+	if further {
+		return l.piece(left, further)
+	}
+	if did, err := l.loadWork(patience); did || err != nil {
+		return did, err
+	}
+	if did, err := l.piece(left, further); did || err != nil {
+		return did, err
+	}
+	return l.loadWork(0)
+}
+
+func (l *loop) piece(left time.Duration, further bool) (bool, error) {
 	if l.voice == nil {
 		return l.prepareWork(left, further)
 	}

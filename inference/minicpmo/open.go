@@ -22,7 +22,7 @@ import (
 	"touchline/models"
 )
 
-// Open loads a bundle and warms it up; the engine is ready when it returns. A
+// Open loads a bundle and warms it up; the engine is whole when it returns, or answers with what comes first if o.Staged is set. A
 // model that does not fit the memory is refused before loading, with settings
 // that fit (DoesNotFitError).
 func Open(ctx context.Context, b *models.Bundle, o Options) (*Engine, error) {
@@ -45,10 +45,26 @@ func Open(ctx context.Context, b *models.Bundle, o Options) (*Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", b.Dir, err)
 	}
-	if err := e.load(ctx, b, o); err != nil {
+	if err = e.load(ctx, b, o); err != nil {
 		return nil, fmt.Errorf("open %s: %w", b.Dir, err)
 	}
+	if o.Staged {
+		return e, nil
+	}
+	if err := e.Wait(ctx); err != nil {
+		return nil, fmt.Errorf("open %s: %w", b.Dir, errors.Join(err, e.Close()))
+	}
 	return e, nil
+}
+
+// Wait waits until nothing is left to load, and returns why a part is missing.
+func (e *Engine) Wait(ctx context.Context) error {
+	select {
+	case <-e.loaded:
+		return e.loadErr
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // prepare returns an engine without its networks.
@@ -61,8 +77,10 @@ func prepare(b *models.Bundle, o Options) (*Engine, error) {
 		name: m.Name, log: o.Logger.With().Str("component", "minicpmo").Logger(), now: o.Now,
 		cache: newPictures(c.MiniCPM.VisionCache), slices: c.MaxSlices, maxTokens: c.MaxTokens,
 		queue: c.MiniCPM.Queue, hiddenSize: m.Dims.Decoder.Hidden, features: m.Image.Features,
-		seed:     uint64(max(c.MiniCPM.Seed, 0)),
-		ownVoice: c.Voice.Program == inference.VoiceAuto || c.Voice.Program == inference.VoiceModel,
+		seed:      uint64(max(c.MiniCPM.Seed, 0)),
+		loaded:    make(chan struct{}),
+		onlyVoice: c.Voice.Program == inference.VoiceModel,
+		ownVoice:  c.Voice.Program == inference.VoiceAuto || c.Voice.Program == inference.VoiceModel,
 	}
 	e.Host = step.NewHost(e.log)
 	var err error
@@ -165,17 +183,32 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 	e.maxPrompt = min(o.Config.MaxInputTokens, sel.layout.MaxLen-1)
 	o.Progress(1, "memory: "+e.plan.String())
 	var d *device
+	var w warmth
 	if err := e.Start(ctx, step.Thread{
 		Open: func(run context.Context) (err error) {
 			if d, err = e.openDevice(run, b, sel, rt, dev, o); err != nil {
 				return err
 			}
-			return e.begin(ctx, run, d, sel, o)
+			if w, err = e.begin(ctx, run, d, sel, o); err == nil {
+				e.Ready(e.status(sel, dev, e.missing(d)))
+			}
+			return err
 		},
-		Run: func(ctx context.Context) error { return e.loop.run(ctx) },
+		Run: func(ctx context.Context) error {
+			rest, stop := context.WithCancel(ctx)
+			var loading sync.WaitGroup
+			loading.Go(func() {
+				defer close(e.loaded)
+				e.loadErr = e.loadRest(rest, d, sel, w, o)
+			})
+			err := e.loop.run(ctx)
+			stop()
+			loading.Wait()
+			return err
+		},
 		Close: func() (err error) {
-			if e.voice != nil {
-				err = e.voice.Close()
+			if e.loading != nil {
+				err = e.loading.Close()
 			}
 			if d != nil {
 				err = errors.Join(err, d.close())
@@ -185,10 +218,67 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 	}); err != nil {
 		return err
 	}
-	ready := inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: e.describe(sel, dev), VoiceProblem: e.voiceProblem}
-	e.Ready(ready)
-	o.Progress(100, ready.Detail)
+	o.Progress(100, e.Status().Detail)
 	return nil
+}
+
+// status returns the status of an engine that answers; missing are the parts that are still loaded.
+func (e *Engine) status(sel *selection, dev *ort.Device, missing []string) inference.Status {
+	s := inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: e.describe(sel, dev), VoiceProblem: e.voiceProblem}
+	if len(missing) > 0 {
+		s.Detail += "; still loading: " + strings.Join(missing, ", ")
+	}
+	if e.loading != nil && e.voice.Load() == nil && e.onlyVoice {
+		s.VoiceProblem = "the model's own voice is still loading"
+	}
+	return s
+}
+
+// missing returns the parts that are still loaded.
+func (e *Engine) missing(d *device) []string {
+	missing := d.sel.names()[len(d.sessions):]
+	if e.loading != nil && e.voice.Load() == nil {
+		missing = append(missing, "the model's voice")
+	}
+	return missing
+}
+
+// loadRest loads what answers can begin without.
+func (e *Engine) loadRest(ctx context.Context, d *device, sel *selection, w warmth, o Options) error {
+	var failed error
+	t := func(work func([]int32, int) error) error { return e.loop.lend(ctx, work) }
+	for set := len(d.sessions); set < len(sel.decoders) && failed == nil; set++ {
+		s, err := d.openDecoder(ctx, set, o)
+		if err == nil {
+			err = d.addSet(ctx, s, &w, t)
+		}
+		if o.test.steps != nil {
+			w.steps = o.test.steps
+		}
+		if err == nil {
+			err = t(func([]int32, int) error { e.loop.adopt(w, d.prefillSet()); return nil })
+			e.Ready(e.status(sel, d.dev, e.missing(d)))
+		}
+		failed = err
+	}
+	if v := e.loading; v != nil {
+		err := v.Wait(ctx)
+		if err == nil {
+			err = t(func([]int32, int) error { e.loop.voice = v.Talker; return nil })
+		}
+		if err == nil {
+			e.voice.Store(v)
+		} else {
+			e.loading = nil
+			e.mute(errors.Join(err, v.Close()))
+		}
+	}
+	if failed != nil && ctx.Err() == nil {
+		e.log.Error().Err(failed).Msg("answers go on without a part of the model")
+	}
+	e.measureMemory(d.dev, sel)
+	e.Ready(e.status(sel, d.dev, nil))
+	return failed
 }
 
 // chooseVoice gives a selection the voice of the bundle, if it has one. A bundle whose voice is not whole has none.
@@ -272,22 +362,21 @@ func (e *Engine) describe(s *selection, dev *ort.Device) string {
 	if at := stats.Switch; at > 0 {
 		text += fmt.Sprintf(", %s from %d rooms on", s.decoders[1].Weights, at)
 	}
-	if e.voice != nil {
-		text += fmt.Sprintf(", speaks %d at once%s", e.voice.Slots(), e.fewer)
+	if v := e.voice.Load(); v != nil {
+		text += fmt.Sprintf(", speaks %d at once%s", v.Slots(), e.fewer)
 	}
 	return text
 }
 
-// begin warms up, creates the loop and loads the voice. ctx ends with the engine.
-func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, o Options) error {
+// begin warms up, creates the loop and loads the voice's first part. ctx ends with the engine.
+func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, o Options) (w warmth, err error) {
 	if err := opening.Err(); err != nil {
-		return err
+		return w, err
 	}
 	s := shape{
-		vocab: sel.dims.Decoder.Vocab, layout: sel.layout, sets: sel.names(), prefillSet: sel.prefill, chunk: sel.chunk,
+		vocab: sel.dims.Decoder.Vocab, layout: sel.layout, sets: sel.names(), prefillSet: d.prefillSet(), chunk: sel.chunk,
 		images: sel.images(), several: sel.several() && !o.test.single, prefixes: sel.prefixes,
 	}
-	var err error
 	var dev backend = d
 	if o.test.wrap != nil {
 		dev = o.test.wrap(d)
@@ -295,37 +384,33 @@ func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, 
 	e.owner = step.OwnerOf(d.dev, e.now)
 	client := e.owner.Join(step.Commentary)
 	if e.loop, err = newLoop(dev, s, step.Options{Now: e.now, Client: client, Waiting: e.queue}, e.stats); err != nil {
-		return err
+		return w, err
 	}
 	if o.test.pause != 0 {
 		e.loop.pause = o.test.pause
 	}
-	warm, err := d.warm(opening, func(percent int) { o.Progress(loadingPercent+percent*(100-loadingPercent)/100, "warming up") })
+	w, err = d.warm(opening, func(percent int) { o.Progress(loadingPercent+percent*(100-loadingPercent)/100, "warming up") })
 	if err != nil {
-		return err
+		return w, err
 	}
-	if warm.ownRows == 0 && sel.device == models.DeviceCUDA {
+	if w.ownRows == 0 && sel.device == models.DeviceCUDA {
 		e.log.Warn().Err(d.why).Msg("decode steps have no own kernels; ONNX Runtime runs them")
 	}
-	if warm.storeDiffers != "" {
-		e.log.Warn().Str("difference", warm.storeDiffers).Msg("the beginnings of prompts are not shared: a copied one has other results")
+	if w.storeDiffers != "" {
+		e.log.Warn().Str("difference", w.storeDiffers).Msg("the beginnings of prompts are not shared: a copied one has other results")
 		e.loop.systems, e.loop.looks = nil, nil
 	}
-	if o.test.steps != nil {
-		warm.steps = o.test.steps
+	if o.test.steps != nil && sel.first() == len(sel.decoders) {
+		w.steps = o.test.steps
 	}
-	if err := e.join(ctx, warm, int(sel.elem()), o.Workers); err != nil {
-		return err
+	if err := e.join(ctx, w, int(sel.elem()), o.Workers); err != nil {
+		return w, err
 	}
 	if sel.voice != nil {
-		v, err := voice.Open(ctx, sel.voice, e.voiceOptions(d.runtime, d.dev, o))
-		if err == nil {
-			e.voice, e.loop.voice = v, v.Talker
-		}
+		e.loading, err = voice.Open(ctx, sel.voice, e.voiceOptions(d.runtime, d.dev, o))
 		e.mute(err)
 	}
-	e.measureMemory(d.dev, sel)
-	return nil
+	return w, nil
 }
 
 // Pictures that may wait before a prompt shows them. On a CPU, which may be busy, each would only hold its memory.

@@ -37,6 +37,15 @@ const (
 // several reports whether a given text, which only a voice reads, can have its states from one run.
 func (s *selection) several() bool { return s.voice != nil && s.decoders[s.prefill].Several() }
 
+// first returns the number of weight sets without which no answer begins. On a GPU the second set only makes prompts and many rooms
+// faster.
+func (s *selection) first() int {
+	if s.device == models.DeviceCUDA {
+		return 1
+	}
+	return len(s.decoders)
+}
+
 // names returns the names of the weight sets.
 func (s *selection) names() []string {
 	names := make([]string, len(s.decoders))

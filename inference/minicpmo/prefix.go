@@ -101,7 +101,7 @@ func (d *device) checkStore() (differs string, err error) {
 	}
 	feed := func(slot, from, to int) ([]float32, error) {
 		for ; from < to; from += d.sel.chunk {
-			if err := d.prefill(d.sel.prefill, slot, p, from, min(from+d.sel.chunk, to), 0); err != nil {
+			if err := d.prefill(d.prefillSet(), slot, p, from, min(from+d.sel.chunk, to), 0); err != nil {
 				return nil, err
 			}
 		}

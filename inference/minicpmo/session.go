@@ -143,7 +143,7 @@ func (s *Session) request(p inference.Prompt) (Request, error) {
 	var err error
 	if p.Speech && e.speaks && !p.Structured() {
 		r.Prompt, err = e.streaming(system, parts)
-		r.Rules, r.Chunk, r.Hidden = e.speech, voice.ChunkTokens, e.voice != nil
+		r.Rules, r.Chunk, r.Hidden = e.speech, voice.ChunkTokens, e.voice.Load() != nil
 	} else {
 		messages := []tokenizer.Message{
 			{Role: tokenizer.System, Parts: []tokenizer.Part{{Text: system, Literal: true}}}, {Role: tokenizer.User, Parts: parts},

@@ -12,7 +12,7 @@ import (
 // spoken yields an answer with its sound.
 func (s *Session) spoken(ctx context.Context, r Request, name string) iter.Seq2[inference.Chunk, error] {
 	tokens := func(ctx context.Context) iter.Seq2[Token, error] { return s.e.Answer(ctx, r) }
-	return s.e.voice.Say(ctx, s.room, voice.Answer{Tokens: tokens, Voice: name, Seed: r.Seed, Given: r.Forced != nil})
+	return s.e.voice.Load().Say(ctx, s.room, voice.Answer{Tokens: tokens, Voice: name, Seed: r.Seed, Given: r.Forced != nil})
 }
 
 var (
@@ -29,7 +29,7 @@ const readAloud = "Read this text aloud, word for word:\n\n"
 // Speak reads a text that is not an answer: the model's states while it is made to write the text become speech.
 func (s *Session) Speak(ctx context.Context, text, name, _ string) iter.Seq2[inference.Chunk, error] {
 	return func(yield func(inference.Chunk, error) bool) {
-		if s.e.voice == nil {
+		if s.e.voice.Load() == nil {
 			yield(inference.Chunk{}, inference.ErrNoVoice)
 			return
 		}

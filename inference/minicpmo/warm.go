@@ -2,6 +2,7 @@ package minicpmo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -9,14 +10,25 @@ import (
 
 	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/kvcache"
+	"touchline/inference/internal/ort"
 	"touchline/models"
 )
 
-// warm runs each captured range, measures, and zeroes the cache.
-func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth, err error) {
+// turn runs work of warming up on the goroutine that owns the device. at is the position of each slot that the work may write; slot is one
+// that it may use as it likes.
+type turn func(work func(at []int32, slot int) error) error
+
+// usual returns the position of each slot after a usual prompt.
+func (d *device) usual() []int32 {
 	l := d.sel.layout
-	tokens, lengths := make([]int32, l.Slots), make([]int32, l.Slots)
-	if w.prefill, err = d.warmPrefill(); err != nil {
+	return slices.Repeat([]int32{int32(min(l.MaxLen/2, 400))}, l.Slots)
+}
+
+// warm warms up what is loaded, measures, and zeroes the cache.
+func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth, err error) {
+	at := d.usual()
+	alone := func(work func([]int32, int) error) error { return work(at, 0) }
+	if w.prefill, err = d.warmPrefill(d.prefillSet(), alone); err != nil {
 		return w, fmt.Errorf("warm up the prefill: %w", err)
 	}
 	if err := d.checkOwn(); err != nil {
@@ -28,35 +40,8 @@ func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth
 			return w, fmt.Errorf("check the store of prompts: %w", err)
 		}
 	}
-	type job struct {
-		set int
-		r   kvcache.Range
-	}
-	var jobs []job
 	for set := range d.sessions {
-		if d.sel.device == models.DeviceCUDA {
-			captured := d.sel.captured[set]
-			if set == d.ownSet && captured <= w.ownRows {
-				captured = 0 // nothing to capture
-			}
-			for _, r := range l.Ranges(captured) {
-				jobs = append(jobs, job{set, r})
-			}
-		} else {
-			jobs = append(jobs, job{set, kvcache.Range{Start: 0, Size: 1}})
-		}
-	}
-	for i, j := range jobs {
-		if ctx.Err() != nil {
-			return w, context.Cause(ctx)
-		}
-		if err := d.decode(j.set, j.r, tokens, lengths, false); err != nil {
-			return w, fmt.Errorf("warm up slots %d to %d: %w", j.r.Start, j.r.Start+j.r.Size-1, err)
-		}
-		progress((i + 1) * 80 / len(jobs))
-	}
-	if len(d.sessions) > 1 {
-		if w.steps, err = d.measureSteps(tokens, lengths); err != nil {
+		if err := d.warmSet(ctx, set, &w, alone, func(done float64) { progress(int((float64(set) + done) * 80 / float64(len(d.sessions)))) }); err != nil {
 			return w, err
 		}
 	}
@@ -66,7 +51,7 @@ func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth
 			return w, fmt.Errorf("warm up the vision tower: %w", err)
 		}
 	}
-	for slot := range l.Slots {
+	for slot := range d.sel.layout.Slots {
 		if err := d.decoder.Clear(slot); err != nil {
 			return w, err
 		}
@@ -76,15 +61,66 @@ func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth
 	return w, d.dev.Synchronize()
 }
 
-// warmPrefill feeds a prompt of each padded length, and times a short and a long
-// one.
-func (d *device) warmPrefill() (cost, error) {
+// warmSet measures the steps of a weight set, unless it is the only one, and runs each captured range.
+func (d *device) warmSet(ctx context.Context, set int, w *warmth, t turn, progress func(done float64)) error {
+	l := d.sel.layout
+	ranges := []kvcache.Range{{Size: 1}}
+	if d.sel.device == models.DeviceCUDA {
+		ranges = l.Ranges(d.sel.captured[set])
+	}
+	if len(d.sel.decoders) > 1 {
+		costs, err := d.measureSteps(set, t)
+		if err != nil {
+			return err
+		}
+		w.steps = append(w.steps, costs)
+	}
+	tokens := make([]int32, l.Slots)
+	for i, r := range ranges {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if w.needless(set, d.ownSet, r.Size) {
+			continue
+		}
+		if err := t(func(at []int32, _ int) error { return d.decode(set, r, tokens, at, false) }); err != nil {
+			return fmt.Errorf("warm up slots %d to %d: %w", r.Start, r.Start+r.Size-1, err)
+		}
+		progress(float64(i+1) / float64(len(ranges)))
+	}
+	return nil
+}
+
+// needless reports whether a set has no steps of a size because own kernels run them, wherever the slots are.
+func (w *warmth) needless(set, ownSet, size int) bool {
+	if size > w.ownRows || set == ownSet {
+		return size <= w.ownRows
+	}
+	for i := 0; 1<<i <= w.ownRows; i++ {
+		if i >= len(w.steps[ownSet]) || i >= len(w.steps[set]) || w.steps[set][i] <= w.steps[ownSet][i] {
+			return false
+		}
+	}
+	return true
+}
+
+// warmPrefill feeds a prompt of each padded length to a set, and times a short and a long one.
+func (d *device) warmPrefill(set int, t turn) (cost, error) {
 	long := min(d.sel.chunk, d.sel.layout.MaxLen-1)
 	short := min(networks.PadTo, long)
 	p := &prompt{ids: make([]int32, long)}
+	feed := func(n, hidden int) (took time.Duration, err error) {
+		err = t(func(_ []int32, slot int) error {
+			begin := d.now()
+			err := d.prefill(set, slot, p, 0, n, hidden)
+			took = d.now().Sub(begin)
+			return err
+		})
+		return took, err
+	}
 	if d.sel.several() {
 		for _, n := range []int{long, short} {
-			if err := d.prefill(d.sel.prefill, 0, p, 0, n, n); err != nil {
+			if _, err := feed(n, n); err != nil {
 				return cost{}, err
 			}
 		}
@@ -92,7 +128,7 @@ func (d *device) warmPrefill() (cost, error) {
 	if d.sel.device == models.DeviceCUDA {
 		// The longest first: it grows the arena for all others.
 		for n := long; n > 0; n = min(n-1, d.decoder.Padded(0, n-networks.PadTo)) {
-			if err := d.prefill(d.sel.prefill, 0, p, 0, n, 0); err != nil {
+			if _, err := feed(n, 0); err != nil {
 				return cost{}, err
 			}
 		}
@@ -100,46 +136,51 @@ func (d *device) warmPrefill() (cost, error) {
 	var took [2]time.Duration
 	for i, n := range []int{long, short} {
 		for range 3 { // the first of a length takes longer
-			begin := d.now()
-			if err := d.prefill(d.sel.prefill, 0, p, 0, n, 0); err != nil {
+			var err error
+			if took[i], err = feed(n, 0); err != nil {
 				return cost{}, err
 			}
-			took[i] = d.now().Sub(begin)
 		}
 	}
 	return lineThrough(short, took[1], long, took[0]), nil
 }
 
-// measureSteps times a decode step of each set and captured size.
-func (d *device) measureSteps(tokens, lengths []int32) (stepCosts, error) {
+// measureSteps returns the median duration of seven decode steps of a set for each captured size, as a power of two.
+func (d *device) measureSteps(set int, t turn) ([]time.Duration, error) {
 	l := d.sel.layout
-	for i := range lengths { // a usual length
-		lengths[i] = int32(min(l.MaxLen/2, 400))
-	}
-	var costs stepCosts
-	for set := range d.sessions {
-		costs = append(costs, make([]time.Duration, bits.Len(uint(l.Slots))))
-		for size := 1; size <= min(l.Slots, d.sel.captured[set]); size *= 2 {
-			t, err := d.time(set, kvcache.Range{Start: 0, Size: size}, tokens, lengths)
-			if err != nil {
+	costs, tokens := make([]time.Duration, bits.Len(uint(l.Slots))), make([]int32, l.Slots)
+	for size := 1; size <= min(l.Slots, d.sel.captured[set]); size *= 2 {
+		var took [7]time.Duration
+		for i := range took {
+			if err := t(func(at []int32, _ int) error {
+				begin := d.now()
+				err := d.decode(set, kvcache.Range{Size: size}, tokens, at, false)
+				took[i] = d.now().Sub(begin)
+				return err
+			}); err != nil {
 				return nil, fmt.Errorf("measure a step of %d: %w", size, err)
 			}
-			costs[set][bits.Len(uint(size))-1] = t
 		}
+		slices.Sort(took[:])
+		costs[bits.Len(uint(size))-1] = took[len(took)/2]
 	}
 	return costs, nil
 }
 
-// time returns the median duration of seven steps.
-func (d *device) time(set int, r kvcache.Range, tokens, lengths []int32) (time.Duration, error) {
-	var took [7]time.Duration
-	for i := range took {
-		begin := d.now()
-		if err := d.decode(set, r, tokens, lengths, false); err != nil {
-			return 0, err
-		}
-		took[i] = d.now().Sub(begin)
+// addSet warms up one more weight set, between the steps of answers.
+func (d *device) addSet(ctx context.Context, s *ort.Session, w *warmth, t turn) (err error) {
+	set := len(d.sessions)
+	if err := t(func([]int32, int) error {
+		d.decoder.Add(s, d.sel.captured[set])
+		d.sessions = append(d.sessions, s)
+		return nil
+	}); err != nil {
+		return errors.Join(err, s.Close())
 	}
-	slices.Sort(took[:])
-	return took[len(took)/2], nil
+	if set == d.sel.prefill {
+		if w.prefill, err = d.warmPrefill(set, t); err != nil {
+			return fmt.Errorf("warm up the prefill: %w", err)
+		}
+	}
+	return d.warmSet(ctx, set, w, t, func(float64) {})
 }

@@ -112,24 +112,35 @@ func (d *Decoder) allocate() error {
 	if err := d.constants(); err != nil {
 		return err
 	}
-	for i, s := range d.o.Sessions {
-		shared := maps.Clone(d.fixed)
-		shared["total_sequence_length"], shared["last_position"] = d.total, d.first
-		inputs, outputs := maps.Clone(d.inputs), maps.Clone(d.outputs)
-		inputs["seqlens_k"] = d.lengths
-		for k, rows := range d.kv {
-			inputs["past_key_values."+side(k)], outputs["present."+side(k)] = rows, rows
-		}
-		d.steps = append(d.steps, d.NewNetwork(NetworkOptions{
-			Session: s, Layout: l, Captured: d.o.Captured[i], Inputs: inputs, Outputs: outputs, Shared: shared,
-			Async: d.o.Async,
-		}))
-		for i := range d.prefills {
-			d.prefills[i] = append(d.prefills[i], make([]*Run, l.Slots))
-		}
-		d.firsts = append(d.firsts, make([]*Run, len(l.Ranges(l.Slots))))
+	for set := range d.o.Sessions {
+		d.connect(set)
 	}
 	return d.dev.Synchronize()
+}
+
+// Add adds a session of the same graph in one more weight set.
+func (d *Decoder) Add(s *ort.Session, captured int) {
+	d.o.Sessions, d.o.Captured = append(d.o.Sessions, s), append(d.o.Captured, captured)
+	d.connect(len(d.o.Sessions) - 1)
+}
+
+// connect makes the runs of a weight set.
+func (d *Decoder) connect(set int) {
+	l, shared := d.o.Layout, maps.Clone(d.fixed)
+	shared["total_sequence_length"], shared["last_position"] = d.total, d.first
+	inputs, outputs := maps.Clone(d.inputs), maps.Clone(d.outputs)
+	inputs["seqlens_k"] = d.lengths
+	for k, rows := range d.kv {
+		inputs["past_key_values."+side(k)], outputs["present."+side(k)] = rows, rows
+	}
+	d.steps = append(d.steps, d.NewNetwork(NetworkOptions{
+		Session: d.o.Sessions[set], Layout: l, Captured: d.o.Captured[set], Inputs: inputs, Outputs: outputs, Shared: shared,
+		Async: d.o.Async,
+	}))
+	for i := range d.prefills {
+		d.prefills[i] = append(d.prefills[i], make([]*Run, l.Slots))
+	}
+	d.firsts = append(d.firsts, make([]*Run, len(l.Ranges(l.Slots))))
 }
 
 // side returns the end of the name of a cache.

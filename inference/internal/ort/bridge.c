@@ -170,6 +170,7 @@ const char *tl_cuda_bind(tl_cuda *c, void *runtime, void *driver) {
     const char *name;
   } want[] = {
       {(void **)&c->set_device, "cudaSetDevice"},
+      {(void **)&c->capture_mode, "cudaThreadExchangeStreamCaptureMode"},
       {(void **)&c->device_count, "cudaGetDeviceCount"},
       {(void **)&c->stream_create, "cudaStreamCreateWithPriority"},
       {(void **)&c->stream_destroy, "cudaStreamDestroy"},
@@ -199,9 +200,18 @@ int tl_cuda_count(const tl_cuda *c, int *n) { return c->device_count(n); }
 
 int tl_cuda_name(const tl_cuda *c, int device, char *name, int max) { return c->driver_name ? c->driver_name(name, max, device) : 1; }
 
+// ONNX Runtime captures in global mode, in which CUDA refuses allocations and copies of all other threads, and then ends the capture. It does
+// neither for threads whose own mode is that of a thread (cudaStreamCaptureModeThreadLocal).
+void tl_cuda_thread(const tl_cuda *c) {
+  static __thread int ready;
+  int mode = 1;
+  if (!ready) ready = c->capture_mode(&mode) == 0;
+}
+
 // Go's threads change under every call, and the current device is a thread's.
 #define ON(device)                  \
   do {                              \
+    tl_cuda_thread(c);              \
     int e_ = c->set_device(device); \
     if (e_) return e_;              \
   } while (0)

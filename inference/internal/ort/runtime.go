@@ -30,8 +30,7 @@ type library struct {
 	cuda    cudaLibrary
 	gpus    map[int]*gpu // open devices by GPU
 
-	making  sync.Mutex // of sessions, whose attention the environment chooses
-	chooses bool       // ours is in the environment, not one of the user
+	making sync.RWMutex // of sessions, whose attention the environment chooses
 }
 
 var process library //nolint:gochecknoglobals // ONNX Runtime has one environment per process

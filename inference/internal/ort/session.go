@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 
 	"touchline/models"
 )
@@ -68,6 +69,9 @@ func (s *Session) load(op string, o SessionOptions) error {
 	defer freeString(path)
 	done := func() {}
 	if s.device.kind == CUDA {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		C.tl_cuda_thread(s.device.cuda)
 		done = lib.attention(o)
 	}
 	err = s.device.failure(lib.check(op, C.tl_session(lib.api, lib.env, path, options, &s.handle)))

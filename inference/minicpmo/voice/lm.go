@@ -195,11 +195,28 @@ func (m *LM) FeedRows(slot, length int, rows []float32) (int, error) {
 
 // prefill feeds the first n rows of the prompt's inputs_embeds to a slot that holds length positions.
 func (m *LM) prefill(slot, length, n int) error {
-	if err := m.decoder.Prefill(0, slot, length, n, n); err != nil {
+	padded := m.padded(length, n)
+	if padded > n { // the rows of a former piece may be no numbers
+		row := m.inputs[2].Width()
+		if err := m.dev.Memset(m.inputs[2].At(n), 0, int64(padded-n)*row); err != nil {
+			return err
+		}
+	}
+	if err := m.decoder.Prefill(0, slot, length, padded, n); err != nil {
 		return err
 	}
 	m.all = true
 	return m.decoder.Fetch(kvcache.Range{Start: slot, Size: 1}, m.whole...)
+}
+
+// padded rounds the length of a piece up on a GPU: cuDNN plans its attention for each length, for up to a quarter of a second. Later
+// runs overwrite the keys and values of the rows after the piece before they read them.
+func (m *LM) padded(length, n int) int {
+	if !m.onGPU() {
+		return n
+	}
+	const rows = 16
+	return max(n, min((n+rows-1)/rows*rows, pieceTokens, m.layout.MaxLen-length))
 }
 
 // TurnBack implements tts.LM. The graph numbers positions as the cache stores them, so the keys turn instead, on the host: a piece of text

@@ -57,12 +57,15 @@ type Speech struct {
 	long    atomic.Uint64
 	lost    atomic.Uint64
 
+	options tts.TalkerOptions
+	opened  chan error // the sound, once
+
 	cancel context.CancelFunc
 	ended  chan struct{} // the goroutine of the sound
 }
 
-// Open loads a voice with its references. It is called by the goroutine that owns the device. The goroutine of the sound ends with ctx
-// or Close.
+// Open loads the language model of a voice and its references. It is called by the goroutine that owns the device. The goroutine of the
+// sound, which ends with ctx or Close, loads the rest: see Wait.
 func Open(ctx context.Context, s *Selection, o Options) (_ *Speech, err error) {
 	if err := s.LoadReferences(ctx, o); err != nil {
 		return nil, err
@@ -74,26 +77,33 @@ func Open(ctx context.Context, s *Selection, o Options) (_ *Speech, err error) {
 	if err := lm.Warm(ctx); err != nil {
 		return nil, errors.Join(err, lm.Close())
 	}
-	v := &Speech{client: o.Owner.Join(step.Commentary), lm: lm, names: map[string]bool{}, slots: s.Layout.Slots, ended: make(chan struct{})}
+	v := &Speech{
+		client: o.Owner.Join(step.Commentary), lm: lm, names: map[string]bool{}, slots: s.Layout.Slots,
+		opened: make(chan error, 1), ended: make(chan struct{}),
+	}
 	for name := range s.references {
 		v.names[name] = true
 	}
-	ctx, v.cancel = context.WithCancel(ctx)
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, v.Close())
-		}
-	}()
-	opened := make(chan error, 1)
-	go v.sound(ctx, s, o, opened) // ended by Close
-	if err := <-opened; err != nil {
-		return nil, err
-	}
-	v.Talker, err = tts.NewTalker(tts.TalkerOptions{
+	v.options = tts.TalkerOptions{
 		LM: lm, Layout: s.Layout, Settings: tts.Official(), End: int32(s.dims.Speech.TTS.Codes - 1),
 		Silence: silenceCode, Client: v.client, Now: o.Now, Wake: o.Wake,
-	}, v.sounder)
-	return v, err
+	}
+	ctx, v.cancel = context.WithCancel(ctx)
+	go v.sound(ctx, s, o) // ended by Close
+	return v, nil
+}
+
+// Wait waits until the voice is loaded, and makes its Talker.
+func (v *Speech) Wait(ctx context.Context) (err error) {
+	select {
+	case err = <-v.opened:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		v.Talker, err = tts.NewTalker(v.options, v.sounder)
+	}
+	return err
 }
 
 // Close ends the sound and frees everything.
@@ -105,23 +115,23 @@ func (v *Speech) Close() error {
 }
 
 // sound is the goroutine of the voice's sound.
-func (v *Speech) sound(ctx context.Context, s *Selection, o Options, opened chan<- error) {
+func (v *Speech) sound(ctx context.Context, s *Selection, o Options) {
 	defer close(v.ended)
 	runtime.LockOSThread() // Never unlocked: captured graphs belong to the thread, which ends with the goroutine.
 	dev, err := o.Device.Beside()
 	if err != nil {
-		opened <- err
+		v.opened <- err
 		return
 	}
 	defer func() { _ = dev.Close() }()
 	w, err := s.OpenWave(ctx, dev, o)
 	if err != nil {
-		opened <- err
+		v.opened <- err
 		return
 	}
 	defer func() { _ = w.Close() }()
 	v.sounder = tts.NewSounder(w, v.client, o.Now, o.Wake)
-	opened <- nil
+	v.opened <- nil
 	if err := v.sounder.Run(ctx); err != nil {
 		o.Log.Error().Err(err).Msg("the voice is lost")
 	}

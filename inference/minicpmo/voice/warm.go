@@ -15,7 +15,8 @@ func (m *LM) Warm(ctx context.Context) error {
 	if !m.onGPU() { // the CPU captures nothing
 		return nil
 	}
-	for n := ChunkTokens; n >= 0; n-- { // the longest first: it grows the arena for all others
+	// The condition has runs of every length. The longest first: it grows the arena for all others.
+	for n := ChunkTokens; n >= 0; n-- {
 		p := tts.Piece{IDs: make([]int32, n), Hidden: make([]float32, n*m.hidden), Last: true}
 		if _, err := m.Feed(0, 0, p); err != nil {
 			return fmt.Errorf("warm up a piece of %d tokens: %w", n, err)
