@@ -267,6 +267,10 @@ var badManifests = []struct {
 	{func(m *models.Manifest) { m.Graphs[0].Inputs = nil }, "graphs[0].inputs: must be at least one, is empty"},
 	{func(m *models.Manifest) { m.Graphs[0].Inputs[0].Name = "" }, "graphs[0].inputs[0].name: must be unique and not empty"},
 	{func(m *models.Manifest) { m.Graphs[0].Outputs[0].Shape[1] = "-3" }, `graphs[0].outputs[0].shape[1]: must be a size or a name, is "-3"`},
+	{func(m *models.Manifest) {
+		m.Graphs[0].Inputs = []models.Port{{Name: "x", Type: models.Float16, Shape: []string{"B"}}}
+		m.Graphs[1].Inputs = []models.Port{{Name: "x", Type: models.BFloat16, Shape: []string{"B"}}}
+	}, "graphs[1].inputs: must be of the float type of the graphs before, is bfloat16"},
 	{func(m *models.Manifest) { m.Format = 6 }, "graphs[0].table: must be the place of its table of embeddings, is missing"},
 	{func(m *models.Manifest) { m.Graphs[0].Tensors = []models.Tensor{{Type: models.Int8}} }, "graphs[0].tensors: must be only of a decoder in int4 for cuda"},
 	{table(func(t *models.Tensor) { t.File = "voice.wav" }), `graphs[0].table.file: must be a name in the graph's data, is "voice.wav"`},

@@ -32,3 +32,15 @@ func Float16FromBits(h uint16) float32 {
 	}
 	return math.Float32frombits(sign | (b + 0x38000000))
 }
+
+// BFloat16Bits returns the bits of x as bfloat16, rounded to nearest even. Larger values become infinities.
+func BFloat16Bits(x float32) uint16 {
+	b := math.Float32bits(x)
+	if b&0x7fffffff > 0x7f800000 {
+		return uint16(b>>16) | 0x40
+	}
+	return uint16((b + 0x7fff + b>>16&1) >> 16)
+}
+
+// BFloat16FromBits returns the exact value of bfloat16 bits.
+func BFloat16FromBits(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }

@@ -55,3 +55,20 @@ func TestFloat16(t *testing.T) {
 		require.Equal(t, want, models.Float16Bits(x), "%g", x)
 	}
 }
+
+// TestBFloat16 compares all bfloat16 numbers with their definition.
+func TestBFloat16(t *testing.T) {
+	for i := range 1 << 16 {
+		h := uint16(i)
+		x := models.BFloat16FromBits(h)
+		if x != x {
+			require.True(t, math.IsNaN(float64(models.BFloat16FromBits(models.BFloat16Bits(x)))))
+			continue
+		}
+		require.Equal(t, h, models.BFloat16Bits(x))
+		if h&0x7f80 != 0x7f80 {
+			require.Equal(t, h+h&1, models.BFloat16Bits(math.Float32frombits(uint32(h)<<16|0x8000)))
+			require.Equal(t, h+1, models.BFloat16Bits(math.Float32frombits(uint32(h)<<16|0x8001)))
+		}
+	}
+}

@@ -346,12 +346,13 @@ type Weights string
 
 // The weight formats. Int4 is symmetric or (AWQ) with zero points, in blocks.
 const (
-	WeightsInt4    Weights = "int4"
-	WeightsFloat16 Weights = "fp16"
-	WeightsFloat32 Weights = "fp32"
+	WeightsInt4     Weights = "int4"
+	WeightsFloat16  Weights = "fp16"
+	WeightsBFloat16 Weights = "bf16"
+	WeightsFloat32  Weights = "fp32"
 )
 
-// Device is the target of a graph. CUDA graphs compute in float16 with fused
+// Device is the target of a graph. CUDA graphs compute in float16 or bfloat16 with fused
 // norms, CPU graphs in float32 with plain nodes.
 type Device string
 
@@ -420,6 +421,16 @@ func (g *Graph) Tensor(name string) (Tensor, bool) {
 		return Tensor{}, false
 	}
 	return g.Tensors[i], true
+}
+
+// Float returns the type of the floats that a graph takes and returns, apart from logits.
+func (g *Graph) Float() Type {
+	for _, p := range slices.Concat(g.Inputs, g.Outputs) {
+		if p.Type == Float16 || p.Type == BFloat16 {
+			return p.Type
+		}
+	}
+	return Float32
 }
 
 // SeveralRows is the free size of a decoder's last_position and hidden_states.

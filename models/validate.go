@@ -315,13 +315,13 @@ func (c *checker) voice(m *Manifest, files map[string]bool) {
 }
 
 func (c *checker) graphs(m *Manifest, files map[string]bool) {
-	seen := map[string]bool{}
+	seen, floats := map[string]bool{}, map[Device]Type{}
 	for i, g := range m.Graphs {
 		p := fmt.Sprintf("graphs[%d].", i)
 		if !g.Kind.Speaks() && !g.Kind.Hears() {
 			c.oneOf(p+"kind", string(g.Kind), string(KindDecoder), string(KindVision), string(KindEmbed), "a network of speech or hearing")
 		}
-		c.oneOf(p+"weights", string(g.Weights), string(WeightsInt4), string(WeightsFloat16), string(WeightsFloat32))
+		c.oneOf(p+"weights", string(g.Weights), string(WeightsInt4), string(WeightsFloat16), string(WeightsBFloat16), string(WeightsFloat32))
 		c.oneOf(p+"device", string(g.Device), string(DeviceCPU), string(DeviceCUDA))
 		c.That(files[g.File], p+"file", "a name in files", strconv.Quote(g.File))
 		c.That(filepath.Ext(g.File) == ".onnx", p+"file", "an .onnx file", strconv.Quote(g.File))
@@ -339,6 +339,10 @@ func (c *checker) graphs(m *Manifest, files map[string]bool) {
 		key := fmt.Sprintf("%s %s %s check=%t", g.Kind, g.Weights, g.Device, g.Check)
 		c.That(!seen[key], p+"kind", "unique", key)
 		seen[key] = true
+		if float := g.Float(); !g.Kind.Speaks() && float != Float32 { // they exchange embeddings, keys and values
+			c.That(floats[g.Device] == 0 || floats[g.Device] == float, p+"inputs", "of the float type of the graphs before", float)
+			floats[g.Device] = float
+		}
 		c.ports(p+"inputs", g.Inputs)
 		c.ports(p+"outputs", g.Outputs)
 	}

@@ -49,10 +49,11 @@ type hasher interface {
 // Options select the contents of a bundle.
 type Options struct {
 	// Weights of the decoder, one graph each. Default: int4 and fp16; for speech recognition the
-	// float format of each device, CUDA's if there are none.
+	// float format of each device, CUDA's if there are none. With bf16 instead of fp16 all floats for CUDA,
+	// those of int4 too, are bfloat16.
 	Weights []models.Weights
-	// Devices to write graphs for. Default: CUDA for int4 and fp16, the CPU
-	// for fp32. int4 runs on both devices, fp16 only on CUDA, fp32 only on the CPU.
+	// Devices to write graphs for. Default: CUDA for int4, fp16 and bf16, the CPU
+	// for fp32. int4 runs on both devices, fp16 and bf16 only on CUDA, fp32 only on the CPU.
 	Devices []models.Device
 	// VoiceWeights are the floats of a voice's graphs for CUDA: fp16 (the default) or
 	// fp32. On the CPU they are fp32.

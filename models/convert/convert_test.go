@@ -77,6 +77,7 @@ func describe(tb testing.TB, m models.Manifest, g models.Graph) *graph.Descripti
 	tb.Helper()
 	o := graph.Options{
 		Device: g.Device, Weights: g.Weights, Block: g.Block, ZeroPoints: g.ZeroPoints, Head: g.Head, Check: g.Check,
+		BFloat16: g.Weights == models.WeightsInt4 && g.Float() == models.BFloat16,
 	}
 	d, err := map[models.Kind]func(models.Dims, graph.Options) (*graph.Description, error){
 		models.KindDecoder: graph.Decoder, models.KindVision: graph.Vision, models.KindEmbed: graph.Embed,
@@ -132,9 +133,12 @@ func matrix(tb testing.TB, src models.Source, w graph.Weight) (values []float32,
 func decode(t models.Type, b []byte) []float32 {
 	values := make([]float32, len(b)/t.Size())
 	for i := range values {
-		if t == models.Float16 {
+		switch t {
+		case models.Float16:
 			values[i] = models.Float16FromBits(binary.LittleEndian.Uint16(b[2*i:]))
-		} else {
+		case models.BFloat16:
+			values[i] = models.BFloat16FromBits(binary.LittleEndian.Uint16(b[2*i:]))
+		default:
 			values[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
 		}
 	}
@@ -186,6 +190,9 @@ func compare(t *testing.T, src models.Source, b *models.Bundle, g models.Graph, 
 			scales := byRule[name+"s"]
 			want, _, cols := matrix(t, src, w)
 			f := quant.Format{Bits: w.Bits, Block: w.Block, Scale: models.Float16}
+			if scales.Type == models.BFloat16 {
+				f.Scale = scales.Type
+			}
 			s := decode(scales.Type, has[scales.Name])
 			values := make([]float32, len(want))
 			if w.Packed {
@@ -216,8 +223,12 @@ func requireFloats(t *testing.T, name string, typ models.Type, want, got []float
 	require.Len(t, got, len(want), name)
 	for i := range want {
 		x := want[i]
-		if typ == models.Float16 {
+		switch typ {
+		case models.Float16:
 			x = models.Float16FromBits(models.Float16Bits(x))
+		case models.BFloat16:
+			x = models.BFloat16FromBits(models.BFloat16Bits(x))
+		default:
 		}
 		if x != got[i] {
 			require.Equal(t, x, got[i], "%s %d", name, i)
@@ -438,13 +449,18 @@ func TestOptions(t *testing.T) {
 		o    convert.Options
 		want string
 	}{
-		{convert.Options{Weights: []models.Weights{"int3"}}, `weights: must be int4, fp16 or fp32, is "int3"`},
+		{convert.Options{Weights: []models.Weights{"int3"}}, `weights: must be int4, fp16, bf16 or fp32, is "int3"`},
 		{convert.Options{Devices: []models.Device{"tpu"}}, `devices: must be cpu or cuda, is "tpu"`},
 		{
 			convert.Options{Weights: []models.Weights{models.WeightsFloat16}, Devices: []models.Device{models.DeviceCPU}},
 			"weights: fp16 runs on cuda only, the selected devices are [cpu]",
 		},
 		{convert.Options{Head: 5}, "head: must be 4, 8 or 16 bits, is 5"},
+		{
+			convert.Options{Weights: []models.Weights{models.WeightsBFloat16}, Devices: []models.Device{models.DeviceCPU}},
+			"weights: bf16 runs on cuda only, the selected devices are [cpu]",
+		},
+		{convert.Options{Weights: []models.Weights{models.WeightsFloat16, models.WeightsBFloat16}}, "weights: fp16 and bf16 exclude each other"},
 	}
 	for _, tt := range tests {
 		dst := filepath.Join(t.TempDir(), "x")
@@ -484,6 +500,7 @@ func TestValuesThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	const up, norm = "llm.model.layers.1.mlp.up_proj.weight", "llm.model.layers.2.input_layernorm.weight"
 	fp16 := convert.Options{Weights: []models.Weights{models.WeightsFloat16}}
+	bf16 := convert.Options{Weights: []models.Weights{models.WeightsBFloat16}}
 	tests := []struct {
 		name     string
 		row, col int
@@ -491,7 +508,9 @@ func TestValuesThatDoNotFit(t *testing.T) {
 		o        convert.Options
 		want     string
 	}{
-		{up, 300, 7, 70000, fp16, up + "[300,7]: float16 holds at most 65504, the value is 70000"},
+		{up, 300, 7, 70000, fp16, up + "[300,7]: float16 holds at most 65504, the value is 70000: convert with --weights bf16"},
+		{up, 300, 7, math.MaxFloat32, bf16, up + "[300,7]: the value is 3.4028235e+38"},
+		{up, 3, 0, float32(math.Inf(1)), bf16, up + "[3,0]: the value is +Inf, not finite"},
 		{norm, 5, 0, -1e9, fp16, norm + "[5]: float16 holds at most 65504"},
 		{up, 3, 0, float32(math.NaN()), fp16, up + "[3,0]: the value is NaN, not finite"},
 		{up, 3, 0, float32(math.Inf(-1)), convert.Options{}, up + "[3,0]"},
@@ -517,9 +536,77 @@ func TestValuesThatDoNotFit(t *testing.T) {
 	require.Contains(t, notes[1], "1 values of")
 	require.Contains(t, notes[1], up)
 
-	dst = filepath.Join(t.TempDir(), "x")
-	require.NoError(t, convert.Convert(t.Context(), altered{tiny(t), up, 300, 7, 70000}, dst,
-		convert.Options{Weights: []models.Weights{models.WeightsFloat32}}))
+	for _, o := range []convert.Options{{Weights: []models.Weights{models.WeightsFloat32}}, bf16} {
+		dst = filepath.Join(t.TempDir(), "x")
+		require.NoError(t, convert.Convert(t.Context(), altered{tiny(t), up, 300, 7, 1e30}, dst, o))
+	}
+}
+
+// TestBFloat16: with bf16 all floats of words and pictures for CUDA are bfloat16, also beside int4. The voice keeps its own.
+func TestBFloat16(t *testing.T) {
+	t.Parallel()
+	shape, err := synth.Find("tiny")
+	require.NoError(t, err)
+	shape.Decoder.MaxPositions = positions
+	src, err := synth.New(shape.WithSpeech(), 1)
+	require.NoError(t, err)
+	dst := filepath.Join(t.TempDir(), "x")
+	o := everything()
+	o.Weights[1] = models.WeightsBFloat16
+	require.NoError(t, convert.Convert(t.Context(), exact{src}, dst, o))
+	b, err := models.OpenBundle(dst)
+	require.NoError(t, err)
+	require.NoError(t, disk.Verify(t.Context(), b, nil))
+	seen := map[string][]byte{}
+	wide := 0
+	for _, g := range b.Manifest.Graphs {
+		switch {
+		case g.Kind.Speaks() && g.Device == models.DeviceCUDA:
+			require.NotEqual(t, models.BFloat16, g.Float(), g.File)
+			require.Equal(t, models.WeightsFloat16, g.Weights, g.File)
+		case g.Device == models.DeviceCUDA:
+			wide++
+			require.Equal(t, models.BFloat16, g.Float(), g.File)
+			for _, p := range slices.Concat(g.Inputs, g.Outputs) {
+				require.NotEqual(t, models.Float16, p.Type, "%s: %s", g.File, p.Name)
+			}
+		default:
+			require.Equal(t, models.Float32, g.Float(), g.File)
+		}
+		if !g.Kind.Speaks() {
+			compare(t, exact{src}, b, g, seen)
+		}
+	}
+	require.Equal(t, 7, wide, "two decoders and the tower, with those of the check, and the lookup")
+
+	for name, src := range map[string]convert.Source{
+		"the checkpoint's task is recognition": synthetic(t, "tiny-asr"), "would round the float16 scales": open(t, "tiny-awq"),
+	} {
+		dst := filepath.Join(t.TempDir(), "x")
+		err := convert.Convert(t.Context(), src, dst, convert.Options{Weights: []models.Weights{models.WeightsInt4, models.WeightsBFloat16}})
+		require.ErrorContains(t, err, name)
+		requireNothing(t, dst)
+	}
+}
+
+// exact is a checkpoint with values that bfloat16 rounds.
+type exact struct{ *synth.Source }
+
+func (e exact) Rows(dst []float32, name string, from, to int) error {
+	err := e.Source.Rows(dst, name, from, to)
+	for i := range dst {
+		dst[i] *= 1.003
+	}
+	return err
+}
+
+func synthetic(tb testing.TB, name string) convert.Source {
+	tb.Helper()
+	shape, err := synth.Find(name)
+	require.NoError(tb, err)
+	src, err := synth.New(shape, 1)
+	require.NoError(tb, err)
+	return src
 }
 
 // misshapen is a checkpoint with a tensor of another shape, or without it.

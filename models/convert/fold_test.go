@@ -56,8 +56,12 @@ func dot(a, b []float64) float64 {
 func requireComputed(t *testing.T, src models.Source, w graph.Weight, got []float32) {
 	t.Helper()
 	tolerance := 1e-5
-	if w.Type == models.Float16 {
+	switch w.Type {
+	case models.Float16:
 		tolerance = 1e-2
+	case models.BFloat16: // three bits fewer
+		tolerance = 8e-2
+	default:
 	}
 	if w.Rule == graph.RuleQueries {
 		requireQueries(t, src, w, got, tolerance)

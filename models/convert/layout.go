@@ -121,8 +121,9 @@ func (l *layout) place(w graph.Weight) (graph.Location, error) {
 // make adds the job for a weight.
 func (l *layout) make(w graph.Weight, at region) error {
 	j := &job{rule: w.Rule, weight: w, outputs: []output{{at, w.Rule, w.Type}}}
-	if w.Rule != graph.RuleQuants && w.Rule != graph.RuleZeros && w.Type != models.Float16 && w.Type != models.Float32 {
-		return fmt.Errorf("type must be float16 or float32, is %s", w.Type)
+	if w.Rule != graph.RuleQuants && w.Rule != graph.RuleZeros &&
+		w.Type != models.Float16 && w.Type != models.BFloat16 && w.Type != models.Float32 {
+		return fmt.Errorf("type must be float16, bfloat16 or float32, is %s", w.Type)
 	}
 	var values int
 	var err error
@@ -164,6 +165,9 @@ func (l *layout) make(w graph.Weight, at region) error {
 func (l *layout) rounding(j *job) error {
 	w, s := j.weight, j.stack
 	j.format = quant.Format{Bits: w.Bits, Block: w.Block, Scale: models.Float16}
+	if w.Wide {
+		j.format.Scale = models.BFloat16
+	}
 	if err := j.format.Validate(); err != nil {
 		return err
 	}

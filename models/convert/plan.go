@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -27,6 +28,14 @@ func plan(src models.Source, dims models.Dims, o Options) ([]*graph.Description,
 	if err != nil {
 		return nil, err
 	}
+	block := packedBlock(src, dims.Decoder)
+	half, wide := models.WeightsFloat16, slices.Contains(o.Weights, models.WeightsBFloat16)
+	if wide {
+		half = models.WeightsBFloat16
+		if err := checkWide(dims.Task(), o.Weights, block); err != nil {
+			return nil, err
+		}
+	}
 	var graphs []*graph.Description
 	add := func(describe describe, g graph.Options) {
 		var d *graph.Description
@@ -40,13 +49,13 @@ func plan(src models.Source, dims models.Dims, o Options) ([]*graph.Description,
 	if o.Check {
 		checks = append(checks, true)
 	}
-	block := packedBlock(src, dims.Decoder)
 	for _, check := range checks {
 		var devices []models.Device
 		for _, t := range targets {
 			g := graph.Options{Device: t.device, Weights: t.weights, Check: check}
 			if t.weights == models.WeightsInt4 {
 				g.Head, g.Block, g.ZeroPoints = o.Head, block, block != 0
+				g.BFloat16 = wide && t.device == models.DeviceCUDA
 			}
 			if dims.Task() != models.TaskAligner {
 				add(graph.Decoder, g)
@@ -56,7 +65,7 @@ func plan(src models.Source, dims models.Dims, o Options) ([]*graph.Description,
 			}
 		}
 		for _, device := range devices {
-			g := graph.Options{Device: device, Weights: models.WeightsFloat16, Check: check}
+			g := graph.Options{Device: device, Weights: half, Check: check}
 			if device == models.DeviceCPU {
 				g.Weights = models.WeightsFloat32
 			}
@@ -85,6 +94,19 @@ func plan(src models.Source, dims models.Dims, o Options) ([]*graph.Description,
 	return graphs, err
 }
 
+// checkWide checks that a bundle for CUDA can be in bfloat16. block is that of packed layers.
+func checkWide(task models.Task, weights []models.Weights, block int) error {
+	switch {
+	case task != models.TaskCommentary:
+		return fmt.Errorf("weights: bf16 is for models that comment on pictures, the checkpoint's task is %s: use fp16 or int4", task)
+	case slices.Contains(weights, models.WeightsFloat16):
+		return errors.New("weights: fp16 and bf16 exclude each other, since all graphs for CUDA share keys and values: choose one")
+	case block != 0 && slices.Contains(weights, models.WeightsInt4):
+		return errors.New("weights: bf16 would round the float16 scales of the checkpoint's int4 layers: leave out int4, or use int4,fp16")
+	}
+	return nil
+}
+
 // graphName returns a graph's file name without the extension.
 func graphName(d *graph.Description) string {
 	name := fmt.Sprintf("%s-%s-%s", d.Kind, d.Options.Weights, d.Options.Device)
@@ -110,12 +132,13 @@ func targets(o Options) ([]target, error) {
 	}
 	for _, w := range o.Weights {
 		possible, ok := map[models.Weights][]models.Device{ // the default first
-			models.WeightsInt4:    {models.DeviceCUDA, models.DeviceCPU},
-			models.WeightsFloat16: {models.DeviceCUDA},
-			models.WeightsFloat32: {models.DeviceCPU},
+			models.WeightsInt4:     {models.DeviceCUDA, models.DeviceCPU},
+			models.WeightsFloat16:  {models.DeviceCUDA},
+			models.WeightsBFloat16: {models.DeviceCUDA},
+			models.WeightsFloat32:  {models.DeviceCPU},
 		}[w]
 		if !ok {
-			return nil, fmt.Errorf("weights: must be int4, fp16 or fp32, is %q", w)
+			return nil, fmt.Errorf("weights: must be int4, fp16, bf16 or fp32, is %q", w)
 		}
 		usual := possible[0]
 		chosen := possible[:1]

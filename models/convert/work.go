@@ -28,7 +28,7 @@ func newWorker(clamp bool) *worker {
 	return &worker{clamp: clamp, rounders: map[quant.Format]*quant.Rounder{}}
 }
 
-// RangeError is returned for a weight that float16 or float32 cannot hold.
+// RangeError is returned for a weight that its float type cannot hold.
 type RangeError struct {
 	Tensor string // with the position: "…weight[3,17]"
 	Value  float32
@@ -38,8 +38,8 @@ type RangeError struct {
 // Error names the element and the remedy.
 func (e *RangeError) Error() string {
 	if e.Type == models.Float16 && !math.IsNaN(float64(e.Value)) {
-		return fmt.Sprintf("%s: float16 holds at most %d, the value is %g: use --clamp, or convert to fp32",
-			e.Tensor, quant.MaxFloat16, e.Value)
+		return fmt.Sprintf("%s: float16 holds at most %d, the value is %g: "+
+			"convert with --weights bf16 (a voice: --voice-weights fp32), or use --clamp", e.Tensor, quant.MaxFloat16, e.Value)
 	}
 	return fmt.Sprintf("%s: the value is %g, not finite: the checkpoint is damaged", e.Tensor, e.Value)
 }
@@ -105,12 +105,21 @@ func (w *worker) read(t task, from, to int) error {
 // encode writes values to w.bytes, starting at the beginning of a row.
 func (w *worker) encode(t task, typ models.Type, values []float32, row int) error {
 	w.bytes = grow(w.bytes, len(values)*typ.Size())
-	if typ == models.Float32 {
-		return t.name(quant.PutFloat32(w.bytes, values), row)
-	}
-	n, err := quant.PutFloat16(w.bytes, values, w.clamp)
+	n, err := put(w.bytes, typ, values, w.clamp)
 	t.clamped.Add(int64(n))
 	return t.name(err, row)
+}
+
+// put writes values in a float type; see quant.PutFloat16.
+func put(dst []byte, typ models.Type, values []float32, clamp bool) (clamped int, err error) {
+	switch typ {
+	case models.Float32:
+		return 0, quant.PutFloat32(dst, values)
+	case models.BFloat16:
+		return 0, quant.PutBFloat16(dst, values)
+	default:
+		return quant.PutFloat16(dst, values, clamp)
+	}
 }
 
 // name replaces the index in a quant.ValueError, counted from row, by the
@@ -177,19 +186,29 @@ func turn32(dst, src []byte, k, rows, pitch int) {
 	}
 }
 
-// turn16 writes rows of w.values as columns of float16, in groups of four rows.
+// turn16 writes rows of w.values as columns of float16 or bfloat16, in groups of four rows.
 // The excess of the last group is overwritten or dropped later.
 func (w *worker) turn16(t task, dst []byte, row, rows, pitch int) error {
-	k := t.stack.cols
-	const ones, carry, top = 0x7c007c007c007c00, 0x0400040004000400, 0x8000800080008000
+	k, wide := t.stack.cols, t.outputs[0].typ == models.BFloat16
+	ones, carry := uint64(0x7c007c007c007c00), uint64(0x0400040004000400) // the exponents, and 1 added to each
+	if wide {
+		ones, carry = 0x7f807f807f807f80, 0x0080008000800080
+	}
+	const top = 0x8000800080008000
 	for r := 0; r < rows; r += 4 {
 		// Repeat the last row beyond the end.
 		line := func(i int) []float32 { return w.values[min(r+i, rows-1)*k:][:k] }
 		a, b, c, d := line(0), line(1), line(2), line(3)
 		out := dst[2*r:]
 		for i := range a {
-			v := uint64(models.Float16Bits(a[i])) | uint64(models.Float16Bits(b[i]))<<16 |
-				uint64(models.Float16Bits(c[i]))<<32 | uint64(models.Float16Bits(d[i]))<<48
+			var v uint64
+			if wide {
+				v = uint64(models.BFloat16Bits(a[i])) | uint64(models.BFloat16Bits(b[i]))<<16 |
+					uint64(models.BFloat16Bits(c[i]))<<32 | uint64(models.BFloat16Bits(d[i]))<<48
+			} else {
+				v = uint64(models.Float16Bits(a[i])) | uint64(models.Float16Bits(b[i]))<<16 |
+					uint64(models.Float16Bits(c[i]))<<32 | uint64(models.Float16Bits(d[i]))<<48
+			}
 			if (v&ones+carry)&top != 0 { // one of the four is not finite
 				var err error
 				if v, err = w.bounded(t, [4]float32{a[i], b[i], c[i], d[i]}, row+r, min(4, rows-r), i); err != nil {
@@ -202,14 +221,15 @@ func (w *worker) turn16(t task, dst []byte, row, rows, pitch int) error {
 	return nil
 }
 
-// bounded encodes up to four values of a column, starting at row, some of which float16 cannot
+// bounded encodes up to four values of a column, starting at row, some of which the type cannot
 // hold.
 func (w *worker) bounded(t task, x [4]float32, row, rows, col int) (v uint64, err error) {
 	for i := range rows {
 		var b [2]byte
-		n, err := quant.PutFloat16(b[:], x[i:i+1], w.clamp)
+		typ := t.outputs[0].typ
+		n, err := put(b[:], typ, x[i:i+1], w.clamp)
 		if err != nil {
-			return 0, t.name(&quant.ValueError{Index: i*t.stack.cols + col, Value: x[i], Type: models.Float16}, row)
+			return 0, t.name(&quant.ValueError{Index: i*t.stack.cols + col, Value: x[i], Type: typ}, row)
 		}
 		t.clamped.Add(int64(n))
 		v |= uint64(binary.LittleEndian.Uint16(b[:])) << (16 * i)
@@ -284,12 +304,7 @@ func (w *worker) views(t task, quants, zeros []byte) error {
 			row = blocks * o.typ.Size()
 			w.bytes = grow(w.bytes, len(w.scales)*o.typ.Size())
 			bytes = w.bytes
-			var err error
-			if o.typ == models.Float16 {
-				_, err = quant.PutFloat16(bytes, w.scales, false)
-			} else {
-				err = quant.PutFloat32(bytes, w.scales)
-			}
+			_, err := put(bytes, o.typ, w.scales, false)
 			if value, ok := errors.AsType[*quant.ValueError](err); ok { // only packed layers
 				return &RangeError{Tensor: "scale of " + t.stack.name(t.from+value.Index/blocks, 0), Value: value.Value, Type: models.Float32}
 			}

@@ -6,6 +6,14 @@ import (
 	"touchline/models"
 )
 
+// checkWords is checkFloat for the networks of words and pictures, which may be in bfloat16.
+func checkWords(d models.Dims, o Options) error {
+	if o.Device == models.DeviceCUDA && o.Weights == models.WeightsBFloat16 && d.Hearing == nil {
+		return nil
+	}
+	return checkFloat(o)
+}
+
 // checkFloat checks that the device supports the float weights.
 func checkFloat(o Options) error {
 	switch {

@@ -30,7 +30,7 @@ const (
 // prefill (one row of many tokens, after any past) and decoding (many rows of
 // one token). Past and present keys and values share buffers of M positions.
 //
-// Inputs and outputs, with F float16 on CUDA and float32 on the CPU (see Options):
+// Inputs and outputs, with F float16 or bfloat16 on CUDA and float32 on the CPU (see Options):
 //
 //	inputs_embeds           F [B,S,hidden]
 //	seqlens_k               int32 [B]          filled positions after this run, less 1
@@ -55,7 +55,7 @@ func Decoder(d models.Dims, o Options) (*Description, error) {
 	c := d.Decoder
 	o.Head = cmp.Or(o.Head, 8)
 	o.Block = cmp.Or(o.Block, 32)
-	if err := errors.Join(d.Validate(), checkDecoder(o)); err != nil {
+	if err := errors.Join(d.Validate(), checkDecoder(d, o)); err != nil {
 		return nil, fmt.Errorf("describe decoder: %w", err)
 	}
 	b := newDecoder("decoder", d, c, o)
@@ -82,7 +82,7 @@ func newDecoder(name string, d models.Dims, c models.Decoder, o Options) decoder
 	return b
 }
 
-func checkDecoder(o Options) error {
+func checkDecoder(d models.Dims, o Options) error {
 	switch {
 	case o.Head != 4 && o.Head != 8 && o.Head != 16:
 		return fmt.Errorf("head: must be 4, 8 or 16 bits, is %d", o.Head)
@@ -90,11 +90,13 @@ func checkDecoder(o Options) error {
 		return fmt.Errorf("block: must be 16, 32, 64, 128 or 256, is %d", o.Block)
 	case o.ZeroPoints && o.Weights != models.WeightsInt4:
 		return fmt.Errorf("zero points: weights must be int4, are %s", o.Weights)
+	case o.BFloat16 && (o.Weights != models.WeightsInt4 || o.Device != models.DeviceCUDA || o.ZeroPoints || d.Hearing != nil):
+		return fmt.Errorf("bfloat16: must be int4 for CUDA without zero points and hearing, is %s for %s", o.Weights, o.Device)
 	}
 	if o.Weights == models.WeightsInt4 && (o.Device == models.DeviceCPU || o.Device == models.DeviceCUDA) {
 		return nil
 	}
-	return checkFloat(o)
+	return checkWords(d, o)
 }
 
 // decoder builds the graph of a language model.

@@ -14,7 +14,7 @@ import (
 //
 //	embeds      F [N,hidden]
 func Embed(d models.Dims, o Options) (*Description, error) {
-	if err := errors.Join(d.Validate(), checkFloat(o)); err != nil {
+	if err := errors.Join(d.Validate(), checkWords(d, o)); err != nil {
 		return nil, fmt.Errorf("describe embedding: %w", err)
 	}
 	c := d.Decoder

@@ -32,8 +32,8 @@ const (
 	// quants Uint8 [N, nb, Block*Bits/8] (low nibble first),
 	// scales in Type [N*nb], zero points Uint8 [N*ceil(nb*Bits/8)].
 	// Without RuleZeros the rounding is symmetric: the zero is 2^(Bits-1).
-	// Scales are rounded to float16 in every Type, so that all devices run
-	// the same weights. With Packed the checkpoint's own int4 layer
+	// Scales are rounded to float16 in Float32 too, so that all devices run
+	// the same weights, and to bfloat16 with Wide. With Packed the checkpoint's own int4 layer
 	// (models.PackedLinear) is repacked without loss.
 	RuleQuants
 	RuleScales
@@ -69,11 +69,11 @@ type Weight struct {
 	// Heads and Epsilon belong to RuleQueries, as Scale does. For other rules, Scale multiplies the stacked sources unless it is 0.
 	Heads          int
 	Epsilon, Scale float64
-	// Bits, Block and Packed belong to RuleQuants, RuleScales and RuleZeros.
-	Bits, Block int
-	Packed      bool
-	Floats      []float32 // of RuleValue
-	Formula     *Formula  // of RuleFormula
+	// Bits, Block, Packed and Wide belong to RuleQuants, RuleScales and RuleZeros.
+	Bits, Block  int
+	Packed, Wide bool
+	Floats       []float32 // of RuleValue
+	Formula      *Formula  // of RuleFormula
 }
 
 // Fold merges a LayerNorm's weight g and bias b, and the bias c of the linear
@@ -121,17 +121,19 @@ func (w Weight) Key() string {
 	if w.Formula != nil {
 		_, _ = value.Write([]byte(w.Formula.text))
 	}
-	return fmt.Sprintf("%v %v %d %q %d:%d %d/%d %t %q %d %g %g %x", w.Type, w.Shape, w.Rule, w.Sources,
-		w.From, w.To, w.Bits, w.Block, w.Packed, fmt.Sprint(fold), w.Heads, w.Epsilon, w.Scale, value.Sum(nil))
+	return fmt.Sprintf("%v %v %d %q %d:%d %d/%d %t %t %q %d %g %g %x", w.Type, w.Shape, w.Rule, w.Sources,
+		w.From, w.To, w.Bits, w.Block, w.Packed, w.Wide, fmt.Sprint(fold), w.Heads, w.Epsilon, w.Scale, value.Sum(nil))
 }
 
 // Options select the form of a network.
 type Options struct {
 	// Device and Weights of the graph. Floats are float32 on the CPU and float16
 	// on CUDA; those of a voice on CUDA are float32 with WeightsFloat32. WeightsInt4 is
-	// for the decoder only.
+	// for the decoder only. WeightsBFloat16, for words and pictures on CUDA only, makes floats bfloat16.
 	Device  models.Device
 	Weights models.Weights
+	// BFloat16 makes the floats of a decoder with WeightsInt4 on CUDA bfloat16.
+	BFloat16 bool
 	// Block is the inputs per scale of the int4 layers: 16, 32, 64 or 128.
 	// 0 means 32.
 	Block int

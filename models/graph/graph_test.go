@@ -130,6 +130,46 @@ func TestPorts(t *testing.T) {
 	require.Len(t, c.Outputs, len(d.Outputs)+2+37)
 }
 
+// TestBFloat16: nothing of a graph in bfloat16 is in float16, and its logits are in float32. Quants beside such scales are others.
+func TestBFloat16(t *testing.T) {
+	bf16 := graph.Options{Device: models.DeviceCUDA, Weights: models.WeightsBFloat16}
+	int4 := cudaInt4
+	int4.BFloat16 = true
+	for _, tt := range []struct {
+		describe func(models.Dims, graph.Options) (*graph.Description, error)
+		options  graph.Options
+		like     graph.Options
+	}{
+		{graph.Decoder, bf16, cudaHalf}, {graph.Decoder, int4, cudaInt4}, {graph.Vision, bf16, cudaHalf}, {graph.Embed, bf16, cudaHalf},
+	} {
+		d, err := tt.describe(dims(), tt.options)
+		require.NoError(t, err)
+		half, err := tt.describe(dims(), tt.like)
+		require.NoError(t, err)
+		float := func(typ models.Type) models.Type {
+			if typ == models.Float16 {
+				return models.BFloat16
+			}
+			return typ
+		}
+		for i, p := range half.Inputs {
+			require.Equal(t, models.Port{Name: p.Name, Type: float(p.Type), Shape: p.Shape}, d.Inputs[i])
+		}
+		for i, p := range half.Outputs {
+			require.Equal(t, models.Port{Name: p.Name, Type: float(p.Type), Shape: p.Shape}, d.Outputs[i])
+		}
+		require.Equal(t, half.WeightBytes(), d.WeightBytes())
+		keys := map[string]bool{}
+		for i, w := range half.Weights {
+			require.Equal(t, float(w.Type), d.Weights[i].Type, w.Name)
+			keys[w.Key()] = true
+		}
+		for _, w := range d.Weights {
+			require.False(t, keys[w.Key()], w.Name)
+		}
+	}
+}
+
 // TestLastPosition: after the last layer's keys and values the graph computes only the
 // positions that are asked for, and the check's graph all positions. A decoder with a voice has logits of the last of them.
 func TestLastPosition(t *testing.T) {
@@ -274,6 +314,18 @@ func TestRefuses(t *testing.T) {
 			"fp32 on CUDA", graph.Vision, dims(),
 			graph.Options{Device: models.DeviceCUDA, Weights: models.WeightsFloat32},
 			`weights: must be fp16 for CUDA, is "fp32"`,
+		},
+		{
+			"voice in bf16", graph.TTS, dims(), graph.Options{Device: models.DeviceCUDA, Weights: models.WeightsBFloat16},
+			"weights: must be fp16 for CUDA",
+		},
+		{
+			"bf16 on the CPU", graph.Embed, dims(), graph.Options{Device: models.DeviceCPU, Weights: models.WeightsBFloat16},
+			`weights: must be fp32 for the CPU, is "bf16"`,
+		},
+		{
+			"bf16 with zero points", graph.Decoder, dims(), options(func(o *graph.Options) { o.BFloat16, o.ZeroPoints = true, true }),
+			"bfloat16: must be int4 for CUDA without zero points and hearing",
 		},
 		{"no vision", graph.Vision, with(func(d *models.Dims) { d.Vision = nil }), cudaHalf, "the checkpoint has no vision tower"},
 		{"vision heads", graph.Vision, with(func(d *models.Dims) { d.Vision.Heads = 7 }), cudaHalf, "dims.vision.hidden: must be a multiple of heads, is 1152"},

@@ -39,7 +39,10 @@ type network struct {
 
 func newNetwork(name string, o Options) *network {
 	float := models.Float32
-	if o.Device == models.DeviceCUDA && o.Weights != models.WeightsFloat32 {
+	switch {
+	case o.BFloat16 || o.Weights == models.WeightsBFloat16:
+		float = models.BFloat16
+	case o.Device == models.DeviceCUDA && o.Weights != models.WeightsFloat32:
 		float = models.Float16
 	}
 	return &network{options: o, float: float, graph: onnx.Graph{Name: name}, known: map[string]bool{}, opset: standard}
@@ -164,7 +167,7 @@ func (n *network) linearBits(name, x string, m matrix, bits, block int, packed b
 	add := func(suffix string, rule Rule, t models.Type, shape ...int) string {
 		return n.weight(Weight{
 			Name: m.name + suffix, Type: t, Shape: shape, Rule: rule, Sources: m.sources,
-			Bits: bits, Block: block, Packed: packed, Scale: m.scale,
+			Bits: bits, Block: block, Packed: packed, Wide: n.float == models.BFloat16, Scale: m.scale,
 		})
 	}
 	inputs := []string{

@@ -29,7 +29,7 @@ func Vision(d models.Dims, o Options) (*Description, error) {
 	if d.Vision == nil {
 		return nil, errors.New("describe vision: the checkpoint has no vision tower")
 	}
-	if err := errors.Join(d.Validate(), checkFloat(o)); err != nil {
+	if err := errors.Join(d.Validate(), checkWords(d, o)); err != nil {
 		return nil, fmt.Errorf("describe vision: %w", err)
 	}
 	b := vision{network: newNetwork("vision", o), Vision: *d.Vision}

@@ -10,18 +10,6 @@ import (
 // MaxFloat16 is the largest finite float16.
 const MaxFloat16 = 65504
 
-// BFloat16 returns the bits of x as bfloat16, rounded to nearest even.
-func BFloat16(x float32) uint16 {
-	b := math.Float32bits(x)
-	if b&0x7fffffff > 0x7f800000 {
-		return uint16(b>>16) | 0x40
-	}
-	return uint16((b + 0x7fff + b>>16&1) >> 16)
-}
-
-// FromBFloat16 returns the value of bfloat16 bits.
-func FromBFloat16(h uint16) float32 { return math.Float32frombits(uint32(h) << 16) }
-
 // PutFloat16 writes src as little-endian float16 to dst, 2 bytes an element. It
 // returns a ValueError for the first value beyond float16. With clamp, such
 // finite values become the largest float16 and clamped counts them.
@@ -52,6 +40,20 @@ func saturate(x float32, h uint16, i int, clamp bool) (uint16, error) {
 		return 0, &ValueError{Index: i, Value: x, Type: models.Float16}
 	}
 	return h&0x8000 | 0x7bff, nil
+}
+
+// PutBFloat16 writes src as little-endian bfloat16 to dst, 2 bytes an element. It
+// returns a ValueError for a value that is not finite, before or after rounding.
+func PutBFloat16(dst []byte, src []float32) error {
+	dst = dst[:2*len(src)]
+	for i, x := range src {
+		h := models.BFloat16Bits(x)
+		if h&0x7f80 == 0x7f80 {
+			return &ValueError{Index: i, Value: x, Type: models.BFloat16}
+		}
+		binary.LittleEndian.PutUint16(dst[2*i:], h)
+	}
+	return nil
 }
 
 // PutFloat32 writes src as little-endian float32 to dst, 4 bytes an element. It

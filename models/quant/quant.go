@@ -17,7 +17,7 @@ import (
 type Format struct {
 	Bits  int         // 4 or 8
 	Block int         // inputs per scale: 16, 32, 64, 128 or 256
-	Scale models.Type // of the scales as stored: Float16 or Float32
+	Scale models.Type // of the scales as stored: Float16, BFloat16 or Float32
 }
 
 // Validate returns an error for an invalid format.
@@ -28,8 +28,8 @@ func (f Format) Validate() error {
 	if f.Block < 16 || f.Block > maxBlock || f.Block&(f.Block-1) != 0 {
 		return fmt.Errorf("block: must be a power of two from 16 to %d, is %d", maxBlock, f.Block)
 	}
-	if f.Scale != models.Float16 && f.Scale != models.Float32 {
-		return fmt.Errorf("scale: must be float16 or float32, is %s", f.Scale)
+	if f.Scale != models.Float16 && f.Scale != models.BFloat16 && f.Scale != models.Float32 {
+		return fmt.Errorf("scale: must be float16, bfloat16 or float32, is %s", f.Scale)
 	}
 	return nil
 }
@@ -114,8 +114,12 @@ var errRange = errors.New("out of range")
 
 // stored rounds a scale to the format's type.
 func (f Format) stored(scale float32) (float32, error) {
-	if f.Scale != models.Float16 {
+	switch f.Scale {
+	case models.Float32:
 		return scale, nil
+	case models.BFloat16: // its range is that of the weights
+		return models.BFloat16FromBits(models.BFloat16Bits(scale)), nil
+	default:
 	}
 	h := models.Float16Bits(scale)
 	if h&0x7c00 == 0x7c00 {

@@ -250,22 +250,6 @@ func TestRoundRefuses(t *testing.T) {
 	}
 }
 
-func TestBFloat16(t *testing.T) {
-	for i := range 1 << 16 {
-		h := uint16(i)
-		x := quant.FromBFloat16(h)
-		if x != x {
-			require.True(t, math.IsNaN(float64(quant.FromBFloat16(quant.BFloat16(x)))))
-			continue
-		}
-		require.Equal(t, h, quant.BFloat16(x))
-		if h&0x7f80 != 0x7f80 {
-			require.Equal(t, h+h&1, quant.BFloat16(math.Float32frombits(uint32(h)<<16|0x8000)))
-			require.Equal(t, h+1, quant.BFloat16(math.Float32frombits(uint32(h)<<16|0x8001)))
-		}
-	}
-}
-
 func TestPutFloats(t *testing.T) {
 	src := []float32{1, -2, 65504, 70000, -1e9, 3}
 	dst := make([]byte, 2*len(src))
@@ -283,4 +267,13 @@ func TestPutFloats(t *testing.T) {
 	require.Equal(t, 5, value.Index)
 	require.ErrorAs(t, quant.PutFloat32(make([]byte, 4*len(src)), src), &value)
 	require.Equal(t, 5, value.Index)
+	require.ErrorAs(t, quant.PutBFloat16(dst, src), &value)
+	require.Equal(t, 5, value.Index)
+	// Ties go to the even one, and the largest float32 would become infinite.
+	src = []float32{1, 0x1.01p0, 0x1.03p0, 0x1.030002p0, -1e9, 0x1.fep127}
+	require.NoError(t, quant.PutBFloat16(dst, src))
+	require.Equal(t, []byte{0x80, 0x3f, 0x80, 0x3f, 0x82, 0x3f, 0x82, 0x3f, 0x6e, 0xce, 0x7f, 0x7f}, dst)
+	src[2] = 0x1.ffp127
+	require.ErrorAs(t, quant.PutBFloat16(dst, src), &value)
+	require.Equal(t, quant.ValueError{Index: 2, Value: 0x1.ffp127, Type: models.BFloat16}, *value)
 }

@@ -17,7 +17,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"touchline/models"
-	"touchline/models/quant"
 	"touchline/models/safetensors"
 )
 
@@ -156,7 +155,7 @@ func (s *Source) writeTensors(ctx context.Context, w io.Writer, names []string, 
 			}
 			bytes = bytes[:0]
 			for _, v := range values {
-				b := quant.BFloat16(v)
+				b := models.BFloat16Bits(v)
 				if info.Type == models.Float32 {
 					bytes = append(bytes, 0, 0) // the values are bfloat16
 				}

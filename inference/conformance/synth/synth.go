@@ -18,7 +18,6 @@ import (
 
 	"touchline/models"
 	"touchline/models/checkpoint"
-	"touchline/models/quant"
 )
 
 // Source is a checkpoint of random weights: bfloat16, and float32 for the flow and the vocoder, as
@@ -60,7 +59,7 @@ func New(shape Shape, seed uint64) (*Source, error) {
 		if tables[m] == nil {
 			t := new([tableSize]float32)
 			for i, z := range normal {
-				t[i] = quant.FromBFloat16(quant.BFloat16(float32(mean + std*z)))
+				t[i] = models.BFloat16FromBits(models.BFloat16Bits(float32(mean + std*z)))
 			}
 			tables[m] = t
 		}

@@ -17,7 +17,6 @@ import (
 	"touchline/models"
 	"touchline/models/checkpoint"
 	"touchline/models/nano"
-	"touchline/models/quant"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -46,7 +45,7 @@ func TestRowsAreAlwaysTheSame(t *testing.T) {
 			require.Equal(t, all[from*cols:to*cols], part)
 		}
 		for _, x := range all {
-			require.Equal(t, x, quant.FromBFloat16(quant.BFloat16(x)))
+			require.Equal(t, x, models.BFloat16FromBits(models.BFloat16Bits(x)))
 		}
 	}
 	shape, err := synth.Find("tiny")
