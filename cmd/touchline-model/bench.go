@@ -90,7 +90,10 @@ func (c *benchModelCmd) parts() []part {
 		parts = append(parts, part{"head4", func(b *modelBench) { b.decode(b.open(b.Head4, b.config("int4")), b.Head4, "int4") }})
 	}
 	if c.Device == "cuda" {
-		parts = append(parts, part{"fp16", func(b *modelBench) { b.decode(b.open(b.Bundle, b.config("fp16")), b.Bundle, "fp16") }})
+		parts = append(parts, part{"fp16", func(b *modelBench) {
+			w := b.half()
+			b.decode(b.open(b.Bundle, b.config(w)), b.Bundle, w)
+		}})
 	}
 	return append(parts, part{"ready", (*modelBench).ready}, part{"rooms", (*modelBench).rooms}, part{"speech", (*modelBench).speech})
 }

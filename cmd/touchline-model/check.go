@@ -17,7 +17,7 @@ type checkCmd struct {
 	modelcmd.RuntimeFlags
 
 	Golden string        `required:"" type:"existingdir" help:"Folder of recorded inputs and outputs, with their checkpoint."`
-	Device models.Device `enum:"cpu,cuda" default:"cpu" help:"The device: cpu computes in float32, cuda in float16 and int4."`
+	Device models.Device `enum:"cpu,cuda" default:"cpu" help:"The device: cpu computes in float32, cuda in float16, bfloat16 and int4."`
 	Index  int           `help:"The GPU's index."`
 }
 

@@ -38,7 +38,7 @@ func (b *modelBench) stages() {
 	for _, n := range images {
 		row(fmt.Sprintf("vision of %d, 16:9", n), fmt.Sprintf("vision_%d_ms", n), s.Vision[n], map[int]float64{1: 4.7, 4: 10}[n])
 	}
-	for _, w := range []models.Weights{models.WeightsInt4, models.WeightsFloat16, models.WeightsFloat32} {
+	for _, w := range []models.Weights{models.WeightsInt4, models.WeightsFloat16, models.WeightsBFloat16, models.WeightsFloat32} {
 		row(fmt.Sprintf("prefill of %d tokens, %s", b.Prompt, w), map[models.Weights]string{models.WeightsFloat16: "prefill_ms"}[w],
 			s.Prefill[w], map[models.Weights]float64{models.WeightsInt4: 18, models.WeightsFloat16: 13.5}[w])
 		for _, n := range batches {
@@ -226,12 +226,22 @@ func (b *modelBench) greedy(e *minicpmo.Engine) {
 	}
 }
 
+// half returns the 16-bit floats of the bundle.
+func (b *modelBench) half() string {
+	m, err := models.OpenBundle(b.Bundle)
+	b.Check(err)
+	if _, ok := m.Find(models.KindEmbed, models.WeightsBFloat16, models.DeviceCUDA); ok {
+		return string(models.WeightsBFloat16)
+	}
+	return string(models.WeightsFloat16)
+}
+
 // alone returns the row name and goal of the weights that decode a single room.
 func (b *modelBench) alone(bundle, weights string) (what string, goal float64) {
 	m, err := models.OpenBundle(bundle)
 	b.Check(err)
 	// The order of auto for few rooms.
-	order := []models.Weights{models.WeightsInt4, models.WeightsFloat16}
+	order := []models.Weights{models.WeightsInt4, models.WeightsFloat16, models.WeightsBFloat16}
 	if b.Device == "cpu" {
 		order = []models.Weights{models.WeightsFloat32, models.WeightsInt4}
 	}

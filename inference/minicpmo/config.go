@@ -21,7 +21,8 @@ type Config struct {
 	Device string `yaml:"device" env:"DEVICE"`
 	// GPU is the number of the GPU.
 	GPU int `yaml:"gpu" env:"GPU"`
-	// Weights are "auto" (int4 for few rooms and fp16 for many where both fit), "int4", "fp16" or, on the CPU, "fp32".
+	// Weights are "auto" (int4 for few rooms and fp16 or bf16, as the bundle has it, for many where both fit), "int4", "fp16", "bf16" or,
+	// on the CPU, "fp32".
 	Weights string `yaml:"weights" env:"WEIGHTS"`
 	// Slots is the number of answers generated in parallel: 1, 2, 4, ... 256; 0 means DefaultSlots, or as many
 	// of them as fit the memory.
@@ -81,7 +82,7 @@ func (c Config) Validate() error {
 	if c.Device == "cpu" {
 		oneOf("weights", c.Weights, "auto, int4 or fp32 when the device is cpu", "auto", "int4", "fp32")
 	} else {
-		oneOf("weights", c.Weights, "auto, int4 or fp16", "auto", "int4", "fp16")
+		oneOf("weights", c.Weights, "auto, int4, fp16 or bf16", "auto", "int4", "fp16", "bf16")
 	}
 	s.That(c.Slots >= 0 && c.Slots <= 256 && c.Slots&(c.Slots-1) == 0, "slots",
 		"0, 1, 2, 4, 8, 16, 32, 64, 128 or 256", c.Slots)

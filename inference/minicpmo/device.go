@@ -24,8 +24,7 @@ type device struct {
 	runtime *ort.Runtime
 	dev     *ort.Device
 	table   *networks.Table
-	elem    int // bytes of F, the graphs' float
-	float   models.Type
+	float   models.Type // F, the graphs' float
 
 	sessions []*ort.Session // of the decoder, by weight set
 	decoder  *networks.Text
@@ -48,13 +47,13 @@ func (e *Engine) openDevice(
 	ctx context.Context, b *models.Bundle, sel *selection, rt *ort.Runtime, dev *ort.Device, o Options,
 ) (*device, error) {
 	d := &device{
-		sel: sel, bundle: b, runtime: rt, dev: dev, now: e.now, stats: e.stats, elem: int(sel.elem()),
-		float: models.Float32, biasRows: map[*sample.Set][]float32{},
-		masks: make([]*sample.Set, sel.layout.Slots),
+		sel: sel, bundle: b, runtime: rt, dev: dev, now: e.now, stats: e.stats, float: sel.embed.Float(),
+		biasRows: map[*sample.Set][]float32{},
+		masks:    make([]*sample.Set, sel.layout.Slots),
 	}
 	progress := &loading{report: o.Progress, total: e.plan.Total()}
 	if sel.device == models.DeviceCUDA {
-		d.float, o.test.pad = models.Float16, networks.PadTo
+		o.test.pad = networks.PadTo
 		defer progress.watch(func() (int64, error) {
 			free, _, err := dev.MemInfo()
 			return e.before - free, err
@@ -71,10 +70,10 @@ func (d *device) load(ctx context.Context, progress *loading, cfg vision.Config,
 	sel := d.sel
 	var loaded int64
 	progress.stageAt("embedding table", loaded)
-	if d.table, err = networks.OpenTable(d.bundle, sel.embed, d.elem); err != nil {
+	if d.table, err = networks.OpenTable(d.bundle, sel.embed, d.float.Size()); err != nil {
 		return err
 	}
-	options := sessionOptions(o)
+	options := d.sessionOptions(o)
 	for _, g := range sel.decoders {
 		if why := noOwn(g, o); why != nil && (d.why == nil || g.Weights == models.WeightsInt4) {
 			d.why = why
@@ -112,9 +111,11 @@ func (d *device) load(ctx context.Context, progress *loading, cfg vision.Config,
 }
 
 // sessionOptions returns the options of the decoder and the vision tower.
-func sessionOptions(o Options) ort.SessionOptions {
-	// A memory plan for each prompt length would only make the arenas grow.
-	return ort.SessionOptions{CUDAGraph: true, Threads: o.Threads, NoMemoryPattern: true, Flash: true}
+func (d *device) sessionOptions(o Options) ort.SessionOptions {
+	// A memory plan for each prompt length would only make the arenas grow. Sums of squares in bfloat16 would have too few bits.
+	return ort.SessionOptions{
+		CUDAGraph: true, Threads: o.Threads, NoMemoryPattern: true, Flash: true, StrictNorm: d.float == models.BFloat16,
+	}
 }
 
 // prefillSet returns the weight set of prompts among those that are loaded.

@@ -60,12 +60,16 @@ func (d *device) hidden(slot int) []float32 {
 	default:
 		b = d.decoder.Several().Host(0, d.fetched)
 	}
-	if d.elem == 4 {
+	if d.float == models.Float32 {
 		return ort.Slice[float32](b)
+	}
+	from := models.Float16FromBits
+	if d.float == models.BFloat16 {
+		from = models.BFloat16FromBits
 	}
 	d.wide = d.wide[:0]
 	for _, h := range ort.Slice[uint16](b) {
-		d.wide = append(d.wide, models.Float16FromBits(h))
+		d.wide = append(d.wide, from(h))
 	}
 	return d.wide
 }

@@ -403,7 +403,7 @@ func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, 
 	if o.test.steps != nil && sel.first() == len(sel.decoders) {
 		w.steps = o.test.steps
 	}
-	if err := e.join(ctx, w, int(sel.elem()), o.Workers); err != nil {
+	if err := e.join(ctx, w, d.float, o.Workers); err != nil {
 		return w, err
 	}
 	if sel.voice != nil {
@@ -419,16 +419,16 @@ const (
 	earlyGPU = 64
 )
 
-// join connects loop, cache and n workers, which it starts. The graphs' floats have elem bytes.
-func (e *Engine) join(ctx context.Context, w warmth, elem, n int) error {
+// join connects loop, cache and n workers, which it starts. float is the type of the graphs' floats.
+func (e *Engine) join(ctx context.Context, w warmth, float models.Type, n int) error {
 	e.loop.weights.start(w.steps, w.ownRows)
 	e.loop.prefillCost, e.loop.visionCost = w.prefill, w.vision
 	e.stats.count(func(s *Stats) { s.Switch, s.OwnKernels = e.loop.weights.from(), w.ownRows > 0 })
 	e.workers = &workers{
-		ready: e.loop.ready, now: e.now, half: elem == 2, early: earlyCPU, embedSize: e.features * e.hiddenSize * elem,
+		ready: e.loop.ready, now: e.now, float: float, early: earlyCPU, embedSize: e.features * e.hiddenSize * float.Size(),
 		took: func(t time.Duration) { e.stats.count(func(s *Stats) { s.Preprocess.took(t) }) }, seed: maphash.MakeSeed(),
 	}
-	if e.workers.half {
+	if float != models.Float32 { // on a GPU
 		e.workers.early = earlyGPU
 	}
 	if !e.sees {

@@ -25,6 +25,8 @@ func noOwn(g models.Graph, o Options) error {
 		return fmt.Errorf("%w: weights are %s for %s", cuda.ErrNone, g.Weights, g.Device)
 	case g.Head != 4 && g.Head != 8:
 		return fmt.Errorf("%w: the vocabulary matrix has %d bits", cuda.ErrNone, g.Head)
+	case g.Float() == models.BFloat16:
+		return fmt.Errorf("%w: they compute in float16, the bundle in bfloat16", cuda.ErrNone)
 	case g.Block != 32 && !g.ZeroPoints, g.Block != 128 && g.ZeroPoints:
 		return fmt.Errorf("%w: weights have blocks of %d", cuda.ErrNone, g.Block)
 	case len(g.Tensors) == 0:
@@ -44,7 +46,7 @@ func (s *selection) ownShape(g models.Graph) cuda.Shape {
 
 // openDecoder loads a weight set of the decoder. The weights of one with own kernels are loaded here, and shared with ONNX Runtime.
 func (d *device) openDecoder(ctx context.Context, set int, o Options) (s *ort.Session, err error) {
-	g, options := d.sel.decoders[set], sessionOptions(o)
+	g, options := d.sel.decoders[set], d.sessionOptions(o)
 	if noOwn(g, o) == nil {
 		if options.Placed, err = d.loadWeights(ctx, g); err != nil {
 			return nil, fmt.Errorf("load the %s decoder: %w", g.Weights, err)

@@ -44,6 +44,8 @@ func chooseFor(b *models.Bundle, c Config, maxLen int) ([]selection, error) {
 	device, float := models.DeviceCUDA, models.WeightsFloat16
 	if c.Device == string(models.DeviceCPU) {
 		device, float = models.DeviceCPU, models.WeightsFloat32
+	} else if _, ok := b.Find(models.KindEmbed, models.WeightsBFloat16, device); ok {
+		float = models.WeightsBFloat16
 	}
 	base := selection{device: device, dims: m.Dims, prefixes: int64(c.PrefixCache)}
 	var ok bool

@@ -54,7 +54,7 @@ func (d *device) openVision(g models.Graph, o ort.SessionOptions, cfg vision.Con
 }
 
 // imageBytes returns the size of the embeddings of one image.
-func (v *visionRunner) imageBytes() int { return v.dims.Queries * v.dims.Out * v.d.elem }
+func (v *visionRunner) imageBytes() int { return v.dims.Queries * v.dims.Out * v.d.float.Size() }
 
 func (v *visionRunner) run(images []*image) error {
 	if len(images) == 0 || len(images) > batchLimit {
@@ -167,7 +167,7 @@ func (v *visionRunner) grey(n int) ([]*image, error) {
 		return nil, err
 	}
 	rows, cols := layout.Overview.H/v.cfg.PatchSize, layout.Overview.W/v.cfg.PatchSize
-	patches := make([]byte, rows*cols*3*v.dims.Patch*v.dims.Patch*v.d.elem)
+	patches := make([]byte, rows*cols*3*v.dims.Patch*v.dims.Patch*v.d.float.Size())
 	return slices.Repeat([]*image{{rows: rows, cols: cols, patches: patches}}, n), nil
 }
 

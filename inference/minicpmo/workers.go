@@ -12,6 +12,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/internal/ort"
 	"touchline/inference/internal/vision"
+	"touchline/models"
 )
 
 var (
@@ -21,7 +22,7 @@ var (
 
 // workers prepare pictures outside the loop: resize, cut, normalise.
 type workers struct {
-	half      bool // patches in float16
+	float     models.Type // of the patches
 	seed      maphash.Seed
 	embedSize int // bytes of the embeddings of one image
 	ready     func(*picture)
@@ -90,20 +91,27 @@ func (w *workers) prepare(pre *vision.Preprocessor, scratch []vision.Image, p *p
 	}
 	for i, m := range images {
 		to := p.images[i]
-		n := m.Patches() * pre.PatchLen()
-		if w.half {
-			to.patches = w.buffer(2 * n)
-			pre.HalfPatches(ort.Slice[uint16](to.patches), m)
-		} else {
-			to.patches = w.buffer(4 * n)
-			pre.Patches(ort.Slice[float32](to.patches), m)
-		}
+		to.patches = w.patches(pre, m)
 		content := maphash.Comparable(w.seed, [3]uint64{uint64(to.rows), uint64(to.cols), maphash.Bytes(w.seed, to.patches)})
 		to.content = int64(content | 1<<63)
 		w.prepared.Add(1)
 		to.embeds = make([]byte, w.embedSize)
 	}
 	return images
+}
+
+// patches returns the patches of an image.
+func (w *workers) patches(pre *vision.Preprocessor, m vision.Image) []byte {
+	b := w.buffer(w.float.Size() * m.Patches() * pre.PatchLen())
+	switch w.float {
+	case models.Float16:
+		pre.HalfPatches(ort.Slice[uint16](b), m)
+	case models.BFloat16:
+		pre.BFloat16Patches(ort.Slice[uint16](b), m)
+	default:
+		pre.Patches(ort.Slice[float32](b), m)
+	}
+	return b
 }
 
 // behind reports whether the vision tower has a full backlog, so that further pictures wait until a prompt shows them.

@@ -21,7 +21,7 @@ var (
 	ErrCancelled = errors.New("cancelled")
 	// ErrNotFinite ends an answer whose logits are not numbers.
 	ErrNotFinite = errors.New("the model's output is not finite: " +
-		"check the bundle with `touchline models verify`; weights that overflow float16 need another format")
+		"check the bundle with `touchline models verify`; a checkpoint that overflows float16 needs a conversion with --weights bf16")
 )
 
 // Loop decodes the answers of an engine together: each turn feeds the last id of every active answer in one run, then does as many

@@ -28,7 +28,7 @@ import (
 type Options struct {
 	// Golden is the folder of fixtures.
 	Golden string
-	// Device runs the graphs. It selects the bounds: float32 on the CPU, float16 and int4 on CUDA.
+	// Device runs the graphs. It selects the bounds: float32 on the CPU, float16, bfloat16 and int4 on CUDA.
 	// The model's own voice runs on CUDA in float16 and in float32.
 	Device models.Device
 	// DeviceIndex is the GPU's number.
@@ -187,10 +187,14 @@ type checker struct {
 	Options
 	files  *folder
 	report Report
+	wide   bool // the graphs for CUDA are in bfloat16
 }
 
 // row runs one row. A panic fails it, because fixtures may be incomplete.
 func (c *checker) row(stage, fixture string, bound float64, work func(t *tally)) {
+	if c.wide {
+		fixture += " in bf16"
+	}
 	t := &tally{row: Row{Stage: stage, Fixture: fixture, Bound: bound}}
 	err := ended(func() { work(t) })
 	if err != nil && t.where != "" {

@@ -51,7 +51,7 @@ func (c ears) hears(ctx context.Context, m *host.Machine, src *checkpoint.Checkp
 
 // floatBundle converts a checkpoint to floats, and adds a row.
 func (c *checker) floatBundle(ctx context.Context, src *checkpoint.Checkpoint, name string) *models.Bundle {
-	float := floatWeights(c.Device)
+	float := c.floats(c.Device)
 	var b *models.Bundle
 	c.row(stageCheckpoint, name+" as "+string(float)+" for "+string(c.Device), 0, func(t *tally) {
 		b = c.bundle(ctx, src, name+"-"+string(float), convert.Options{Weights: []models.Weights{float}})

@@ -67,19 +67,23 @@ func (c *checker) dequantised(t *tally, src *checkpoint.Checkpoint, name string)
 
 // int4 compares the int4 graph with a float32 graph of the same weights.
 func (c *checker) int4(ctx context.Context, m *host.Machine, src *checkpoint.Checkpoint) {
-	bound := boundInt4
+	bound, weights := boundInt4, []models.Weights{models.WeightsInt4}
 	if c.Device == models.DeviceCUDA {
-		bound = boundFloat16
+		bound = c.bound()
+	}
+	folder := "int4"
+	if c.wide {
+		weights, folder = append(weights, models.WeightsBFloat16), "int4-bf16"
 	}
 	for _, head := range []int{8, 4} {
 		stage := fmt.Sprintf("head int%d", head)
 		var quantised, plain *decoder
 		c.row(stageInt4, stage+": rounding", 0, func(t *tally) {
-			b := c.bundle(ctx, src, fmt.Sprintf("int4-%d", head), convert.Options{Weights: []models.Weights{models.WeightsInt4}, Head: head})
+			b := c.bundle(ctx, src, fmt.Sprintf("%s-%d", folder, head), convert.Options{Weights: weights, Head: head})
 			g, _ := b.Find(models.KindDecoder, models.WeightsInt4, c.Device)
 			values := dequantise(src, b, g)
 			t.row.Cases = len(values.layers)
-			reference := c.bundle(ctx, describedSource{values, src}, fmt.Sprintf("int4-%d-fp32", head), convert.Options{
+			reference := c.bundle(ctx, describedSource{values, src}, fmt.Sprintf("%s-%d-fp32", folder, head), convert.Options{
 				Weights: []models.Weights{models.WeightsFloat32}, Devices: []models.Device{models.DeviceCPU},
 			})
 			quantised = c.decoder(m, b, models.WeightsInt4, c.Device)

@@ -21,6 +21,7 @@ type rounded struct {
 func dequantise(src models.Source, b *models.Bundle, g models.Graph) *rounded {
 	d, err := graph.Decoder(b.Manifest.Dims, graph.Options{
 		Device: g.Device, Weights: g.Weights, Block: g.Block, ZeroPoints: g.ZeroPoints, Head: g.Head,
+		BFloat16: g.Float() == models.BFloat16,
 	})
 	must(err)
 	constants, err := onnx.Constants(need(os.ReadFile(b.Path(g.File))))
@@ -69,8 +70,12 @@ func (r *rounded) layer(w graph.Weight, all map[string]graph.Weight, read func(s
 		factor = float32(1 / w.Scale)
 	}
 	scale := func(i int) float32 {
-		if all[base+".scales"].Type == models.Float16 {
+		switch all[base+".scales"].Type {
+		case models.Float16:
 			return models.Float16FromBits(binary.LittleEndian.Uint16(rawScales[2*i:]))
+		case models.BFloat16:
+			return models.BFloat16FromBits(binary.LittleEndian.Uint16(rawScales[2*i:]))
+		default:
 		}
 		return math.Float32frombits(binary.LittleEndian.Uint32(rawScales[4*i:]))
 	}

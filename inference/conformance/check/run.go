@@ -134,7 +134,7 @@ func (c *checker) network(m *host.Machine, b *models.Bundle, kind models.Kind, w
 
 // decoder opens the language model of a bundle.
 func (c *checker) decoder(m *host.Machine, b *models.Bundle, w models.Weights, d models.Device) *decoder {
-	llm, embed := c.network(m, b, models.KindDecoder, w, d), c.network(m, b, models.KindEmbed, floatWeights(d), d)
+	llm, embed := c.network(m, b, models.KindDecoder, w, d), c.network(m, b, models.KindEmbed, c.floats(d), d)
 	return &decoder{dims: b.Manifest.Dims.Decoder, llm: llm, embed: embed}
 }
 
@@ -151,29 +151,52 @@ func floatWeights(d models.Device) models.Weights {
 	return models.WeightsFloat32
 }
 
+// floats returns the float format of a device's graphs in these rows.
+func (c *checker) floats(d models.Device) models.Weights {
+	if c.wide && d == c.Device {
+		return models.WeightsBFloat16
+	}
+	return floatWeights(d)
+}
+
 // networks converts the checkpoint and checks its graphs.
 func (c *checker) networks(ctx context.Context, m *host.Machine, src *checkpoint.Checkpoint, cfg vision.Config) {
-	b := c.floatBundle(ctx, src, "checkpoint")
+	b := c.words(ctx, m, src, cfg)
 	if b == nil {
 		return
 	}
+	c.chat(ctx, b)
+	c.awq(ctx, m)
+	c.int4(ctx, m, src)
+	if c.wide = c.Device == models.DeviceCUDA; c.wide {
+		if c.words(ctx, m, src, cfg) != nil {
+			c.int4(ctx, m, src)
+		}
+		c.wide = false
+	}
+	c.looks(ctx)
+}
+
+// words converts the checkpoint to floats, and checks its vision tower and language model.
+func (c *checker) words(ctx context.Context, m *host.Machine, src *checkpoint.Checkpoint, cfg vision.Config) *models.Bundle {
+	b := c.floatBundle(ctx, src, "checkpoint")
+	if b == nil {
+		return nil
+	}
 	if b.Manifest.Dims.Vision != nil {
 		c.progress("vision")
-		n := c.network(m, b, models.KindVision, floatWeights(c.Device), c.Device)
+		n := c.network(m, b, models.KindVision, c.floats(c.Device), c.Device)
 		c.vision(n, b.Manifest.Dims, cfg)
 		n.Close()
 	}
 	c.progress("language model")
 	c.llm(m, b)
-	c.chat(ctx, b)
-	c.awq(ctx, m)
-	c.int4(ctx, m, src)
-	c.looks(ctx)
+	return b
 }
 
 // llm compares the language model with its fixtures.
 func (c *checker) llm(m *host.Machine, b *models.Bundle) {
-	d := c.decoder(m, b, floatWeights(c.Device), c.Device)
+	d := c.decoder(m, b, c.floats(c.Device), c.Device)
 	defer d.close()
 	for _, name := range c.files.tensors("llm") {
 		c.row(stageLLM, name, c.bound(), func(t *tally) {

@@ -13,15 +13,19 @@ import (
 	"touchline/models/graph"
 )
 
-// Bounds of float32 on a CPU and of float16 on CUDA, relative to the largest
+// Bounds of float32 on a CPU, and of float16 and bfloat16 (8 bits) on CUDA, relative to the largest
 // value of a tensor.
 const (
-	boundFloat32 = 1e-4
-	boundFloat16 = 2e-2
+	boundFloat32  = 1e-4
+	boundFloat16  = 2e-2
+	boundBFloat16 = 6e-2
 )
 
 func (c *checker) bound() float64 {
-	if c.Device == models.DeviceCUDA {
+	switch {
+	case c.wide:
+		return boundBFloat16
+	case c.Device == models.DeviceCUDA:
 		return boundFloat16
 	}
 	return boundFloat32

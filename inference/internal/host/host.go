@@ -81,7 +81,7 @@ func (m *Machine) Open(b *models.Bundle, g models.Graph) (*Network, error) {
 	}
 	hears := b.Manifest.Dims.Hearing != nil
 	session, err := m.Runtime.NewSession(b.Path(g.File), device, ort.SessionOptions{ // as the engines
-		NoMemoryPattern: true, StrictNorm: hears, NoXQA: hears || g.Kind == models.KindTTS,
+		NoMemoryPattern: true, StrictNorm: hears || g.Float() == models.BFloat16, NoXQA: hears || g.Kind == models.KindTTS,
 		NHWC: g.Kind == models.KindVocoder || g.Kind == models.KindVocoderTail,
 	})
 	if err != nil {
@@ -278,6 +278,8 @@ func (n *Network) input(p models.Port, v Value) (*ort.Tensor, error) {
 		err = fill(t, v.Floats, func(f float32) float32 { return f })
 	case models.Float16:
 		err = fill(t, v.Floats, models.Float16Bits)
+	case models.BFloat16:
+		err = fill(t, v.Floats, models.BFloat16Bits)
 	case models.Int64:
 		err = fill(t, v.Ints, func(i int64) int64 { return i })
 	case models.Int32:
@@ -314,10 +316,14 @@ func read(t *ort.Tensor) (Value, error) {
 		data, err := ort.Data[float32](t)
 		v.Floats = slices.Clone(data)
 		return v, err
-	case models.Float16:
+	case models.Float16, models.BFloat16:
+		from := models.Float16FromBits
+		if t.Type() == models.BFloat16 {
+			from = models.BFloat16FromBits
+		}
 		data, err := ort.Data[uint16](t)
 		for _, h := range data {
-			v.Floats = append(v.Floats, models.Float16FromBits(h))
+			v.Floats = append(v.Floats, from(h))
 		}
 		return v, err
 	case models.Int64:

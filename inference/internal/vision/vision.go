@@ -71,6 +71,7 @@ type Preprocessor struct {
 	cfg    Config
 	values [3][256]float32 // a channel's byte, normalised
 	halves [3][256]uint16  // the same as IEEE half precision
+	wide   [3][256]uint16  // and as bfloat16
 
 	scaler   *Scaler
 	overview []byte
@@ -87,7 +88,7 @@ func New(cfg Config) (*Preprocessor, error) {
 		for v := range 256 {
 			// The original scales in float64, keeps float32 and normalises that.
 			x := (float32(float64(v)/255) - float32(cfg.Mean[c])) / float32(cfg.Std[c])
-			p.values[c][v], p.halves[c][v] = x, models.Float16Bits(x)
+			p.values[c][v], p.halves[c][v], p.wide[c][v] = x, models.Float16Bits(x), models.BFloat16Bits(x)
 		}
 	}
 	return p, nil
@@ -142,6 +143,11 @@ func (p *Preprocessor) Patches(dst []float32, m Image) []float32 {
 // HalfPatches is Patches in IEEE half precision, as bits.
 func (p *Preprocessor) HalfPatches(dst []uint16, m Image) []uint16 {
 	return patches(dst, m, &p.halves, p.cfg.PatchSize)
+}
+
+// BFloat16Patches is Patches in bfloat16, as bits.
+func (p *Preprocessor) BFloat16Patches(dst []uint16, m Image) []uint16 {
+	return patches(dst, m, &p.wide, p.cfg.PatchSize)
 }
 
 func patches[T float32 | uint16](dst []T, m Image, table *[3][256]T, side int) []T {

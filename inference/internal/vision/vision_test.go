@@ -212,7 +212,7 @@ func TestPixelValues(t *testing.T) {
 			require.True(t, slices.Equal(want, strip))
 			// A patch row is the strip's block of 14 columns, channel by channel.
 			rows := p.Patches(make([]float32, len(want)), m)
-			halves := p.HalfPatches(make([]uint16, len(want)), m)
+			halves, wide := p.HalfPatches(make([]uint16, len(want)), m), p.BFloat16Patches(make([]uint16, len(want)), m)
 			for patch := range m.Patches() {
 				for c := range 3 {
 					for y := range 14 {
@@ -224,6 +224,9 @@ func TestPixelValues(t *testing.T) {
 							}
 							if h := fromHalf(halves[at]); math.Abs(h-float64(v)) > math.Abs(float64(v))/2048 {
 								t.Fatalf("half of %g is %g", v, h)
+							}
+							if w := math.Float32frombits(uint32(wide[at]) << 16); math.Abs(float64(w)-float64(v)) > math.Abs(float64(v))/256 {
+								t.Fatalf("bfloat16 of %g is %g", v, w)
 							}
 						}
 					}
