@@ -228,7 +228,7 @@ func TestBF16(t *testing.T) {
 			b, err := openScaled(t, overflows, weights(models.WeightsFloat16))
 			require.NoError(t, err)
 			logits, _ := text.answer(t, openOn(t, b, "cuda", "fp16", Options{}), 0)
-			require.True(t, math.IsInf(share(text.logits, logits), 1))
+			require.Greater(t, share(text.logits, logits), 0.5, "no numbers, or nothing left by norms of infinite squares")
 		})
 		for _, factor := range []float32{1, overflows, 1 << 40} {
 			b, err := openScaled(t, factor, weights(models.WeightsInt4, models.WeightsBFloat16))
@@ -258,8 +258,20 @@ func TestBF16(t *testing.T) {
 
 // TestBF16Selection: what a bundle in bfloat16 has is chosen by itself, and own kernels are left out.
 func TestBF16Selection(t *testing.T) {
+	orttest.NoLeaks(t)
 	b, err := openScaled(t, overflows, convert.Options{Weights: []models.Weights{models.WeightsInt4, models.WeightsBFloat16}})
 	require.NoError(t, err)
+	// ONNX Runtime checks the types of all operators before it looks for kernels, which a CPU lacks.
+	rt := orttest.Open(t)
+	cpu := orttest.CPU(t, rt)
+	for _, g := range b.Manifest.Graphs {
+		s, err := rt.NewSession(b.Path(g.File), cpu, ort.SessionOptions{})
+		if err == nil {
+			require.NoError(t, s.Close())
+			continue
+		}
+		require.ErrorContains(t, err, "Could not find an implementation", g.File)
+	}
 	c := DefaultSettings().MiniCPM
 	c.Slots = 8
 	all, err := choose(b, c, 512)

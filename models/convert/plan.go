@@ -22,19 +22,33 @@ func voiceGraphs(check bool) []describe {
 	}
 }
 
+// floatGraphs returns the other networks that are always in floats.
+func floatGraphs(dims models.Dims, check bool) (all []describe) {
+	if !check {
+		all = append(all, graph.Embed)
+	}
+	if dims.Vision != nil {
+		all = append(all, graph.Vision)
+	}
+	if dims.Hearing != nil {
+		all = append(all, graph.Hearing)
+	}
+	if dims.Task() == models.TaskAligner {
+		all = append(all, graph.Aligner) // one pass over each prompt: int4 has no benefit
+	}
+	return all
+}
+
 // plan describes the graphs of a bundle.
 func plan(src models.Source, dims models.Dims, o Options) ([]*graph.Description, error) {
+	block := packedBlock(src, dims.Decoder)
 	targets, err := targets(o)
+	half, wide := models.WeightsFloat16, slices.Contains(o.Weights, models.WeightsBFloat16)
+	if wide && err == nil {
+		half, err = models.WeightsBFloat16, checkWide(dims.Task(), o.Weights, block)
+	}
 	if err != nil {
 		return nil, err
-	}
-	block := packedBlock(src, dims.Decoder)
-	half, wide := models.WeightsFloat16, slices.Contains(o.Weights, models.WeightsBFloat16)
-	if wide {
-		half = models.WeightsBFloat16
-		if err := checkWide(dims.Task(), o.Weights, block); err != nil {
-			return nil, err
-		}
 	}
 	var graphs []*graph.Description
 	add := func(describe describe, g graph.Options) {
@@ -69,17 +83,8 @@ func plan(src models.Source, dims models.Dims, o Options) ([]*graph.Description,
 			if device == models.DeviceCPU {
 				g.Weights = models.WeightsFloat32
 			}
-			if !check {
-				add(graph.Embed, g)
-			}
-			if dims.Vision != nil {
-				add(graph.Vision, g)
-			}
-			if dims.Hearing != nil {
-				add(graph.Hearing, g)
-			}
-			if dims.Task() == models.TaskAligner {
-				add(graph.Aligner, g) // one pass over each prompt: int4 has no benefit
+			for _, describe := range floatGraphs(dims, check) {
+				add(describe, g)
 			}
 			if dims.Speech != nil {
 				if device == models.DeviceCUDA {

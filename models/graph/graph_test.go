@@ -316,15 +316,18 @@ func TestRefuses(t *testing.T) {
 			`weights: must be fp16 for CUDA, is "fp32"`,
 		},
 		{
-			"voice in bf16", graph.TTS, dims(), graph.Options{Device: models.DeviceCUDA, Weights: models.WeightsBFloat16},
+			"voice in bf16", graph.TTS, dims(),
+			graph.Options{Device: models.DeviceCUDA, Weights: models.WeightsBFloat16},
 			"weights: must be fp16 for CUDA",
 		},
 		{
-			"bf16 on the CPU", graph.Embed, dims(), graph.Options{Device: models.DeviceCPU, Weights: models.WeightsBFloat16},
+			"bf16 on the CPU", graph.Embed, dims(),
+			graph.Options{Device: models.DeviceCPU, Weights: models.WeightsBFloat16},
 			`weights: must be fp32 for the CPU, is "bf16"`,
 		},
 		{
-			"bf16 with zero points", graph.Decoder, dims(), options(func(o *graph.Options) { o.BFloat16, o.ZeroPoints = true, true }),
+			"bf16 with zero points", graph.Decoder, dims(),
+			options(func(o *graph.Options) { o.BFloat16, o.ZeroPoints = true, true }),
 			"bfloat16: must be int4 for CUDA without zero points and hearing",
 		},
 		{"no vision", graph.Vision, with(func(d *models.Dims) { d.Vision = nil }), cudaHalf, "the checkpoint has no vision tower"},

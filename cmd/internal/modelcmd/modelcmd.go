@@ -25,8 +25,8 @@ type RuntimeFlags struct {
 
 // FormatFlags select the contents of a bundle.
 type FormatFlags struct {
-	Weights      []models.Weights `help:"Weights of the language model: int4, fp16, bf16, fp32. Default: by the task." enum:"int4,fp16,bf16,fp32"`
-	Device       []models.Device  `help:"Devices of the graphs: cuda, cpu. Default: cuda for int4, fp16 and bf16, cpu for fp32." enum:"cuda,cpu"`
+	Weights      []models.Weights `help:"Weights of the language model: int4, fp16, bf16, fp32. Default: by task." enum:"int4,fp16,bf16,fp32"`
+	Device       []models.Device  `help:"Devices of the graphs: cuda, cpu. Default: cpu for fp32, else cuda." enum:"cuda,cpu"`
 	VoiceWeights models.Weights   `help:"Weights of the model's own voice on CUDA: fp16, fp32." enum:"fp16,fp32" default:"fp16"`
 	Head         int              `help:"Bits of an int4 model's vocabulary matrix." enum:"8,4" default:"8"`
 	Clamp        bool             `help:"Limit weights that float16 cannot hold instead of failing."`
