@@ -144,7 +144,7 @@ type VoiceConfig struct {
 	// Slots is the number of answers that a model speaks in parallel in its own voice: 1, 2, 4, ... 64; 0 is 16, or as many as answers
 	// are written in parallel. Fewer if the memory has no room for them.
 	Slots int `yaml:"slots" env:"SLOTS"`
-	// Prompt is how much of a reference recording the model's own voices use: 3s or 6s.
+	// Prompt is how much of a reference recording the model's own voices use: 3s or 6s. Without the memory for 6s it is 3s.
 	Prompt time.Duration `yaml:"prompt" env:"PROMPT"`
 	// Language, BCP 47.
 	Language string `yaml:"language" env:"LANGUAGE"`

@@ -3,6 +3,8 @@ package minicpmo
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"touchline/inference"
 	"touchline/internal/check"
@@ -24,10 +26,13 @@ type Config struct {
 	// Weights are "auto" (int4 for few rooms and fp16 or bf16, as the bundle has it, for many where both fit), "int4", "fp16", "bf16" or,
 	// on the CPU, "fp32".
 	Weights string `yaml:"weights" env:"WEIGHTS"`
+	// Memory is how much of the GPU's memory the model may use, such as "12GB" (12e9 bytes); "auto" means what is free.
+	Memory string `yaml:"memory" env:"MEMORY"`
 	// Slots is the number of answers generated in parallel: 1, 2, 4, ... 256; 0 means DefaultSlots, or as many
 	// of them as fit the memory.
 	Slots int `yaml:"slots" env:"SLOTS"`
-	// MaxLen is the maximum tokens of a prompt and its answer together; 0 derives it from the pictures of a look and max_tokens.
+	// MaxLen is the maximum tokens of a prompt and its answer together; 0 derives it from the pictures of a look and max_tokens, and
+	// is less if the memory is small.
 	MaxLen int `yaml:"max_len" env:"MAX_LEN"`
 	// Queue is the maximum number of answers that wait for a slot.
 	Queue int `yaml:"queue" env:"QUEUE"`
@@ -61,10 +66,23 @@ func DefaultSettings() Settings {
 	return Settings{Config: inference.DefaultConfig(), MiniCPM: DefaultConfig()}
 }
 
+// Budget returns the bytes of Memory, 0 for what is free. ok is false if it is no size.
+func (c Config) Budget() (bytes int64, ok bool) {
+	if c.Memory == "auto" {
+		return 0, true
+	}
+	number, found := strings.CutSuffix(c.Memory, "GB")
+	gigabytes, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+	if !found || err != nil || !check.Within(gigabytes, 1, 1000) {
+		return 0, false
+	}
+	return int64(gigabytes * 1e9), true
+}
+
 // DefaultConfig returns the settings of the published model on one GPU.
 func DefaultConfig() Config {
 	return Config{
-		Device: "cuda", Weights: "auto", Queue: 64,
+		Device: "cuda", Weights: "auto", Memory: "auto", Queue: 64,
 		Temperature: 0.7, TopK: 100, TopP: 0.8, RepetitionPenalty: 1.02, VisionCache: 1024, PrefixCache: 500e6,
 		SuppressTokens: []int{151667},
 	}
@@ -81,8 +99,11 @@ func (c Config) Validate() error {
 	s.That(c.GPU >= 0 && c.GPU <= 63, "gpu", "between 0 and 63", c.GPU)
 	if c.Device == "cpu" {
 		oneOf("weights", c.Weights, "auto, int4 or fp32 when the device is cpu", "auto", "int4", "fp32")
+		oneOf("memory", c.Memory, "auto when the device is cpu", "auto")
 	} else {
 		oneOf("weights", c.Weights, "auto, int4, fp16 or bf16", "auto", "int4", "fp16", "bf16")
+		_, ok := c.Budget()
+		s.That(ok, "memory", "auto, or a size between 1GB and 1000GB such as 12GB", fmt.Sprintf("%q", c.Memory))
 	}
 	s.That(c.Slots >= 0 && c.Slots <= 256 && c.Slots&(c.Slots-1) == 0, "slots",
 		"0, 1, 2, 4, 8, 16, 32, 64, 128 or 256", c.Slots)

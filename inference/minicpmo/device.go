@@ -23,6 +23,7 @@ type device struct {
 
 	runtime *ort.Runtime
 	dev     *ort.Device
+	spare   int64 // bytes for arenas beyond their plan; 0 without a budget
 	table   *networks.Table
 	float   models.Type // F, the graphs' float
 
@@ -47,7 +48,7 @@ func (e *Engine) openDevice(
 	ctx context.Context, b *models.Bundle, sel *selection, rt *ort.Runtime, dev *ort.Device, o Options,
 ) (*device, error) {
 	d := &device{
-		sel: sel, bundle: b, runtime: rt, dev: dev, now: e.now, stats: e.stats, float: sel.embed.Float(),
+		sel: sel, bundle: b, runtime: rt, dev: dev, spare: e.spare, now: e.now, stats: e.stats, float: sel.embed.Float(),
 		biasRows: map[*sample.Set][]float32{},
 		masks:    make([]*sample.Set, sel.layout.Slots),
 	}
@@ -73,7 +74,6 @@ func (d *device) load(ctx context.Context, progress *loading, cfg vision.Config,
 	if d.table, err = networks.OpenTable(d.bundle, sel.embed, d.float.Size()); err != nil {
 		return err
 	}
-	options := d.sessionOptions(o)
 	for _, g := range sel.decoders {
 		if why := noOwn(g, o); why != nil && (d.why == nil || g.Weights == models.WeightsInt4) {
 			d.why = why
@@ -90,6 +90,7 @@ func (d *device) load(ctx context.Context, progress *loading, cfg vision.Config,
 	}
 	if sel.vision != nil {
 		progress.stageAt("vision tower", loaded)
+		options := d.sessionOptions(o, sel.vision.WeightBytes+sel.visionBytes())
 		if d.vision, err = d.openVision(*sel.vision, options, cfg); err != nil {
 			return fmt.Errorf("load the vision tower: %w", err)
 		}
@@ -110,16 +111,26 @@ func (d *device) load(ctx context.Context, progress *loading, cfg vision.Config,
 	return d.openOwn(o.test)
 }
 
-// sessionOptions returns the options of the decoder and the vision tower.
-func (d *device) sessionOptions(o Options) ort.SessionOptions {
+// sessionOptions returns the options of the decoder and the vision tower, with the planned bytes of its arena.
+func (d *device) sessionOptions(o Options, planned int64) ort.SessionOptions {
 	// A memory plan for each prompt length would only make the arenas grow. Sums of squares in bfloat16 would have too few bits.
 	return ort.SessionOptions{
-		CUDAGraph: true, Threads: o.Threads, NoMemoryPattern: true, Flash: true, StrictNorm: d.float == models.BFloat16,
+		CUDAGraph: true, Threads: o.Threads, NoMemoryPattern: true, StrictNorm: d.float == models.BFloat16,
+		Limit: d.limit(planned),
 	}
 }
 
 // prefillSet returns the weight set of prompts among those that are loaded.
 func (d *device) prefillSet() int { return min(d.sel.prefill, len(d.sessions)-1) }
+
+// limit returns the most bytes of an arena with its planned bytes, 0 for no limit. With a budget, one arena may have all that is spare, for
+// a run of a size that the warm-up does not have: then that run fails, as it would on a GPU of this size.
+func (d *device) limit(planned int64) int64 {
+	if d.spare <= 0 {
+		return 0
+	}
+	return planned + d.spare
+}
 
 // close frees everything, the sessions last.
 func (d *device) close() error {

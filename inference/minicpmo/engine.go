@@ -99,7 +99,9 @@ type Engine struct {
 	slices, maxTokens, queue int
 	maxPrompt, hiddenSize    int
 	seed                     uint64
-	before                   int64 // bytes free on the device before loading
+	before, budget           int64 // bytes free on the device before loading; how many may be used, 0 for all
+	spare                    int64 // bytes of the budget for arenas beyond their plan
+	uncut                    bool  // slots are too short for pictures in tiles
 	chat, chatAnswer, speech sample.Settings
 
 	sources atomic.Uint64

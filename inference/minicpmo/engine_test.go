@@ -567,6 +567,25 @@ func TestDoesNotFit(t *testing.T) {
 	require.ErrorContains(t, err, "--weights fp16")
 }
 
+// TestShortSlots: with less memory slots are shorter, and pictures whole.
+func TestShortSlots(t *testing.T) {
+	orttest.NoLeaks(t)
+	c := settings(t)
+	c.MiniCPM.MaxLen, c.MaxSlices = 0, 4
+	o := minicpmo.Options{Config: c}
+	long := openWith(t, o)
+	short := openWith(t, o.WithFree(long.Plan().Total()-1))
+	require.Less(t, short.MaxLen(), long.MaxLen())
+	for e, want := range map[*minicpmo.Engine]int{long: 3, short: 0} {
+		grid, err := e.Grid(1280, 720, 4)
+		require.NoError(t, err)
+		require.Equal(t, want, grid.Cols*grid.Rows)
+		require.GreaterOrEqual(t, e.Capabilities().MaxFrames(1280, 720, 4), 4)
+	}
+	require.Contains(t, short.Status().Detail, "for pictures that are not cut into tiles")
+	require.NotContains(t, long.Status().Detail, "tiles")
+}
+
 func TestSession(t *testing.T) {
 	orttest.NoLeaks(t)
 	c := settings(t)

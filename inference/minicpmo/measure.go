@@ -34,7 +34,7 @@ func OpenDevice(ctx context.Context, b *models.Bundle, o Options) (_ *Device, er
 		return nil, err
 	}
 	c := o.Config.MiniCPM
-	options, err := choose(b, c, maxLen(&b.Manifest, o.Config, max(o.Frames, 4)))
+	options, err := choose(b, c, lengths(&b.Manifest, o.Config, max(o.Frames, 4))...)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package minicpmo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,6 +84,7 @@ func prepare(b *models.Bundle, o Options) (*Engine, error) {
 		ownVoice:  c.Voice.Program == inference.VoiceAuto || c.Voice.Program == inference.VoiceModel,
 	}
 	e.Host = step.NewHost(e.log)
+	e.budget, _ = c.MiniCPM.Budget() // the settings are checked
 	var err error
 	if e.tokens, err = tokenizer.Open(b.Path(models.TokenizerName)); errors.Is(err, os.ErrNotExist) {
 		return nil, errors.New("the bundle has no tokenizer: convert a checkpoint that has one")
@@ -160,7 +162,8 @@ func (e *Engine) rules(m *models.Manifest, c Settings) error {
 // load opens the device and starts the loop and the workers.
 func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 	c := o.Config.MiniCPM
-	options, err := choose(b, c, maxLen(&b.Manifest, o.Config, o.Frames))
+	long := lengths(&b.Manifest, o.Config, o.Frames)
+	options, err := choose(b, c, long...)
 	if err != nil {
 		return err
 	}
@@ -181,6 +184,7 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 	e.stats = newCounters(sel.names())
 	e.sees = sel.vision != nil
 	e.maxPrompt = min(o.Config.MaxInputTokens, sel.layout.MaxLen-1)
+	e.uncut = sel.layout.MaxLen < long[0]
 	o.Progress(1, "memory: "+e.plan.String())
 	var d *device
 	var w warmth
@@ -299,17 +303,29 @@ func (e *Engine) voiceOptions(rt *ort.Runtime, dev *ort.Device, o Options) voice
 // fit returns the first selection that fits the device's memory. Each has as many speaking slots as fit with it; if no voice fits with
 // any of them, the first that fits without one.
 func (e *Engine) fit(options []selection, dev *ort.Device, test testOptions) (*selection, error) {
-	free, _, err := dev.MemInfo()
+	free, total, err := dev.MemInfo()
 	if err != nil {
 		return nil, err
 	}
-	if test.free != 0 {
-		free = test.free
+	var opened int64
+	if dev.Kind() == ort.CUDA {
+		opened = min(total-free, openedBytes)
+		for i := range options {
+			options[i].opened = opened
+		}
 	}
+	free = cmp.Or(test.free, free+opened)
 	e.before = free
+	setting := ""
+	if e.budget > 0 && e.budget < free {
+		free, setting = e.budget, "inference.minicpmo.memory"
+	}
 	fits := func(s *selection) bool {
 		e.plan = s.plan(dev.Name())
 		e.log.Info().Str("plan", e.plan.String()).Int64("free", free).Msg("memory plan")
+		if e.budget > 0 {
+			e.spare = free - e.plan.Total() + spareBytes
+		}
 		return e.plan.Total() <= free
 	}
 	for i := range options {
@@ -324,6 +340,9 @@ func (e *Engine) fit(options []selection, dev *ort.Device, test testOptions) (*s
 			if want := s.voice.Layout.Slots; speaking.voice.Layout.Slots < want {
 				e.fewer = fmt.Sprintf(" (%d would need %s more)", want, networks.Bytes(s.plan("").Total()-free))
 			}
+			if speaking.voice.Prompt < s.voice.Prompt {
+				e.fewer += " with references of 3 s"
+			}
 			return speaking, nil
 		}
 	}
@@ -337,8 +356,8 @@ func (e *Engine) fit(options []selection, dev *ort.Device, test testOptions) (*s
 			return s, nil
 		}
 	}
-	first := &options[0]
-	return nil, &DoesNotFitError{Plan: first.plan(dev.Name()), Free: free, Would: first.smaller(free)}
+	least := &options[len(options)-1]
+	return nil, &DoesNotFitError{Plan: least.plan(dev.Name()), Free: free, Setting: setting, Would: least.smaller(free)}
 }
 
 // mute keeps why answers have no sound, for the status, if the settings ask for the model's voice.
@@ -355,6 +374,9 @@ func (e *Engine) mute(why error) {
 func (e *Engine) describe(s *selection, dev *ort.Device) string {
 	text := fmt.Sprintf("%s in %s on %s, %s of %d tokens", e.name, strings.Join(s.names(), " and "), dev.Name(),
 		networks.Plural(s.layout.Slots, "slot", "slots"), s.layout.MaxLen)
+	if e.uncut && e.slices > 1 {
+		text += " for pictures that are not cut into tiles"
+	}
 	stats := e.stats.read()
 	if stats.OwnKernels {
 		text += ", decode steps by own kernels"
@@ -448,5 +470,8 @@ func (e *Engine) measureMemory(dev *ort.Device, sel *selection) {
 	if sel.device == models.DeviceCUDA { // On the CPU other processes allocate and free memory meanwhile.
 		e.stats.count(func(s *Stats) { s.MemoryUsed = e.before - free })
 		e.log.Info().Int64("planned", e.plan.Total()).Int64("used", e.before-free).Msg("memory used")
+		if e.budget > 0 && e.before-free > e.budget {
+			e.log.Warn().Str("used", networks.Bytes(e.before-free)).Msg("loading used more than inference.minicpmo.memory allows")
+		}
 	}
 }

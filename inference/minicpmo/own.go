@@ -46,8 +46,14 @@ func (s *selection) ownShape(g models.Graph) cuda.Shape {
 
 // openDecoder loads a weight set of the decoder. The weights of one with own kernels are loaded here, and shared with ONNX Runtime.
 func (d *device) openDecoder(ctx context.Context, set int, o Options) (s *ort.Session, err error) {
-	g, options := d.sel.decoders[set], d.sessionOptions(o)
-	if noOwn(g, o) == nil {
+	g := d.sel.decoders[set]
+	own, planned := noOwn(g, o) == nil, d.sel.workspaceBytes(g)
+	if !own {
+		planned += g.WeightBytes // they are in its arena
+	}
+	options := d.sessionOptions(o, planned)
+	options.Flash = true
+	if own {
 		if options.Placed, err = d.loadWeights(ctx, g); err != nil {
 			return nil, fmt.Errorf("load the %s decoder: %w", g.Weights, err)
 		}

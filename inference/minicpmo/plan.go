@@ -24,14 +24,20 @@ type selection struct {
 	prefixes int64 // bytes of the store for the beginnings of prompts
 	captured []int // by decoder: the largest range captured
 	voice    *voice.Selection
+	opened   int64 // bytes of the context that the device has before anything is loaded
+	tight    bool  // a smaller voice comes before a selection after this one
 }
 
 // Memory of a CUDA process besides its allocations: the context with the kernels
 // of the runtime and of cuBLAS, and each captured graph. Measured on an H200 with
-// ONNX Runtime 1.30.
+// ONNX Runtime 1.30. openedBytes, which is assumed, is what a device takes at most as soon
+// as it is open. spareBytes is what both weight sets used more than the other parts: for
+// arenas in pieces, buffers of cuBLAS, and pictures of further sizes.
 const (
+	openedBytes  = 600e6
 	contextBytes = 620 << 20
 	graphBytes   = 640 << 10
+	spareBytes   = 400e6
 )
 
 // several reports whether a given text, which only a voice reads, can have its states from one run.
@@ -77,14 +83,19 @@ func (s *selection) plan(device string) networks.Plan {
 		}
 	}
 	add("buffers", s.bufferBytes())
-	add("workspace", s.workspaceBytes())
+	workspace := s.visionBytes()
+	for _, g := range s.decoders {
+		workspace += s.workspaceBytes(g)
+	}
+	add("workspace", workspace)
 	if s.device == models.DeviceCUDA {
 		var graphs int64
 		for _, most := range s.captured {
 			graphs += int64(len(s.layout.Ranges(most)))
 		}
 		add("graphs", graphs*graphBytes)
-		add("context", contextBytes)
+		add("context", s.opened+contextBytes)
+		add("spare", spareBytes)
 	}
 	if s.voice != nil {
 		s.voice.Plan(&p)
@@ -133,26 +144,28 @@ const topK = 256
 // maxPatches returns about the maximum for an image: 448*448 pixels, plus rounding of the sides.
 func maxPatches(v *models.Vision) int64 { return 1060 * 14 * 14 / int64(v.Patch*v.Patch) }
 
-// workspaceBytes returns the size of the runtime's arenas: the activations of the
-// largest run and, for int4, the largest matrix unpacked to float16 to multiply
-// prompts.
-func (s *selection) workspaceBytes() int64 {
+// workspaceBytes returns the size of the runtime's arena of a decoder, without its weights:
+// the activations of the largest run and, for int4, the largest matrix unpacked to float16
+// to multiply prompts.
+func (s *selection) workspaceBytes(g models.Graph) int64 {
 	d := s.dims.Decoder
 	chunk := int64(s.chunk)
 	widest := max(2*int64(d.FFN), int64(d.Heads+2*d.KVHeads)*int64(d.HeadDim))
-	var n int64
-	for _, g := range s.decoders {
-		w := chunk * (3*int64(d.Hidden) + 2*widest) * s.elem()
-		w += int64(s.layout.Slots) * int64(d.Vocab) * 4 * 2
-		if g.Weights == models.WeightsInt4 {
-			w += widest * int64(d.Hidden) * s.elem()
-		}
-		n += w
-	}
-	if v := s.dims.Vision; v != nil && s.vision != nil {
-		n += int64(s.images()) * maxPatches(v) * (4*int64(v.Hidden) + 2*int64(max(v.FFN, v.Hidden*3)) + int64(v.Out)*3) * s.elem()
+	n := chunk * (3*int64(d.Hidden) + 2*widest) * s.elem()
+	n += int64(s.layout.Slots) * int64(d.Vocab) * 4 * 2
+	if g.Weights == models.WeightsInt4 {
+		n += widest * int64(d.Hidden) * s.elem()
 	}
 	return n
+}
+
+// visionBytes is workspaceBytes of the vision tower.
+func (s *selection) visionBytes() int64 {
+	v := s.dims.Vision
+	if v == nil || s.vision == nil {
+		return 0
+	}
+	return int64(s.images()) * maxPatches(v) * (4*int64(v.Hidden) + 2*int64(max(v.FFN, v.Hidden*3)) + int64(v.Out)*3) * s.elem()
 }
 
 // smaller returns settings that fit the memory.
@@ -174,6 +187,9 @@ func (s *selection) smaller(free int64) []string {
 	if none := s.withoutPrefixes(); s.prefixes > 0 && none.plan("").Total() <= free {
 		out = append(out, "prefix_cache: 0")
 	}
+	if s.plan("").Total()-s.headBytes() <= free {
+		out = append(out, headOf4)
+	}
 	for i, c := range sets {
 		fits := i > 0 && c.plan("").Total() <= free // the selection itself does not fit
 		words := c.words
@@ -191,6 +207,16 @@ func (s *selection) smaller(free int64) []string {
 	return out
 }
 
+// headOf4 is a suggestion; headBytes returns what it saves.
+const headOf4 = "a bundle made with --head 4"
+
+func (s *selection) headBytes() (saved int64) {
+	for _, g := range s.decoders {
+		saved += int64(s.dims.Decoder.Vocab) * int64(s.dims.Decoder.Hidden) * int64(max(g.Head-4, 0)) / 8
+	}
+	return saved
+}
+
 // withoutPrefixes returns the selection without a store for the beginnings of prompts.
 func (s *selection) withoutPrefixes() *selection {
 	out := *s
@@ -205,11 +231,18 @@ func (s *selection) withVoice(n, prompt int) *selection {
 	return &out
 }
 
-// speaking returns the selection with as many speaking slots as fit the memory; ok is false if none does.
+// speaking returns the selection with as many speaking slots as fit the memory, but two or more if the settings allow them. Only a tight
+// selection has short references before it has one speaking slot. ok is false if none fits.
 func (s *selection) speaking(free int64) (_ *selection, ok bool) {
-	for n := s.voice.Layout.Slots; n > 0; n /= 2 {
-		if fewer := s.withVoice(n, s.voice.Prompt); fewer.plan("").Total() <= free {
-			return fewer, true
+	want := s.voice.Layout.Slots
+	for _, try := range []struct{ least, prompt int }{{2, s.voice.Prompt}, {2, 2 * voice.Short}, {1, 2 * voice.Short}} {
+		for n := want; n >= min(try.least, want); n /= 2 {
+			if fewer := s.withVoice(n, try.prompt); fewer.plan("").Total() <= free {
+				return fewer, true
+			}
+		}
+		if !s.tight {
+			break
 		}
 	}
 	return nil, false
@@ -217,13 +250,13 @@ func (s *selection) speaking(free int64) (_ *selection, ok bool) {
 
 // speechless returns why a selection has no memory for its voice, and which settings would leave some.
 func (s *selection) speechless(free int64) error {
-	least := s.withVoice(1, s.voice.Prompt)
+	least := s.withVoice(1, 2*voice.Short)
 	var would []string
-	if s.withVoice(1, 2*voice.Short).plan("").Total() <= free {
-		would = append(would, "inference.voice.prompt: 3s")
-	}
 	if s.prefixes > 0 && least.withoutPrefixes().plan("").Total() <= free {
 		would = append(would, "inference.minicpmo.prefix_cache: 0")
+	}
+	if least.plan("").Total()-s.headBytes() <= free {
+		would = append(would, headOf4)
 	}
 	for fewer := *least; fewer.layout.Slots > 1; {
 		if fewer.layout.Slots /= 2; fewer.plan("").Total() <= free {

@@ -1,9 +1,12 @@
 package minicpmo
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference"
@@ -102,13 +105,13 @@ func TestPlanOfVisionOnTheCPU(t *testing.T) {
 	require.Equal(t, batchLimit, small(models.DeviceCUDA, 28).images())
 	require.Less(t, small(models.DeviceCPU, 28).bufferBytes(), int64(4e6))
 	require.InEpsilon(t, small(models.DeviceCPU, 14).bufferBytes(), small(models.DeviceCPU, 28).bufferBytes(), 0.01, "as many pixels")
-	require.Less(t, small(models.DeviceCPU, 28).workspaceBytes(), small(models.DeviceCPU, 14).workspaceBytes())
+	require.Less(t, small(models.DeviceCPU, 28).visionBytes(), small(models.DeviceCPU, 14).visionBytes())
 }
 
 // The default settings select int4 on a GPU of 24 GB, with as many slots as fit.
 func TestSlotsThatFit(t *testing.T) {
 	b, c := published(), DefaultSettings()
-	length := maxLen(&b.Manifest, c, 4)
+	both := lengths(&b.Manifest, c, 4)
 	for _, tt := range []struct {
 		free    int64
 		weights []models.Weights
@@ -119,7 +122,7 @@ func TestSlotsThatFit(t *testing.T) {
 		{23.5e9, []models.Weights{models.WeightsInt4}, 32},
 		{15.5e9, []models.Weights{models.WeightsInt4}, 16},
 	} {
-		options, err := choose(b, c.MiniCPM, length)
+		options, err := choose(b, c.MiniCPM, both...)
 		require.NoError(t, err)
 		for _, s := range options {
 			if s.plan("card").Total() > tt.free {
@@ -140,13 +143,15 @@ func TestMaxLen(t *testing.T) {
 	m := &published().Manifest
 	c := DefaultSettings()
 	c.MaxSlices, c.MaxTokens = 1, 64
-	require.Equal(t, 896, maxLen(m, c, 4), "4 x 67 + 512 + 64, rounded up")
+	require.Equal(t, []int{896, 832}, lengths(m, c, 4), "4 x 67 + 512 + 64, rounded up")
 	c.MaxSlices = 2
-	require.Equal(t, 1408, maxLen(m, c, 4))
+	require.Equal(t, []int{1408, 832}, lengths(m, c, 4), "short slots have pictures that are not cut")
+	c.MaxSlices, c.MaxTokens = 1, 40
+	require.Equal(t, []int{832}, lengths(m, c, 4))
 	c.MiniCPM.MaxLen = 700
-	require.Equal(t, 700, maxLen(m, c, 4))
+	require.Equal(t, []int{700}, lengths(m, c, 4))
 	c.MiniCPM.MaxLen = 100_000
-	require.Equal(t, 8192, maxLen(m, c, 4), "no longer than the rotary tables")
+	require.Equal(t, []int{8192}, lengths(m, c, 4), "no longer than the rotary tables")
 }
 
 // speaking is the published bundle with its voice.
@@ -168,6 +173,91 @@ func speaking() *models.Bundle {
 		})
 	}
 	return b
+}
+
+// whole is the published bundle with a vocabulary matrix of 4 or 8 bits, and a voice that takes what was measured of the real one.
+func whole(head int) *models.Bundle {
+	b := speaking()
+	g := &b.Manifest.Graphs[0]
+	g.Head, g.Block, g.Tensors = head, 32, []models.Tensor{{}}
+	if head == 4 {
+		g.WeightBytes -= 621_559_808 / 2
+	}
+	for i := range b.Manifest.Graphs {
+		if g := &b.Manifest.Graphs[i]; g.Kind.Speaks() {
+			g.WeightBytes = 1_100_000_000 / 6
+		}
+	}
+	return b
+}
+
+// TestPlanOfBudgets: a budget has the plan of a card with that much free memory, and smaller ones have fewer, then shorter slots and
+// references before they have no voice.
+func TestPlanOfBudgets(t *testing.T) {
+	rt, err := ort.Open("../../bin/runtime")
+	if err != nil {
+		t.Skip("make runtime")
+	}
+	defer func() { require.NoError(t, rt.Close()) }()
+	dev, err := rt.NewDevice(ort.CPU, 0)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, dev.Close()) }()
+	fit := func(b *models.Bundle, memory string, free int64) (string, *Engine, error) {
+		c := DefaultSettings()
+		c.MiniCPM.Memory = memory
+		require.NoError(t, c.MiniCPM.Validate())
+		options, err := choose(b, c.MiniCPM, lengths(&b.Manifest, c, 4)...)
+		require.NoError(t, err)
+		e := &Engine{ownVoice: true}
+		e.budget, _ = c.MiniCPM.Budget()
+		for i := range options {
+			options[i].opened = openedBytes
+			e.chooseVoice(b, &options[i], c.Voice)
+		}
+		s, err := e.fit(options, dev, testOptions{free: free})
+		if err != nil {
+			return "", e, err
+		}
+		t.Log(memory, e.plan)
+		text := fmt.Sprintf("%s, %d slots of %d tokens", strings.Join(s.names(), " and "), s.layout.Slots, s.layout.MaxLen)
+		if s.voice != nil {
+			text += fmt.Sprintf(", speaks %d with %d s", s.voice.Layout.Slots, s.voice.Prompt/50)
+		}
+		if s.prefixes == 0 {
+			text += ", no store"
+		}
+		return text, e, nil
+	}
+	for _, tt := range []struct {
+		memory string
+		head   int
+		want   string
+	}{
+		{"8GB", 4, "int4, 4 slots of 832 tokens, no store"},
+		{"10GB", 4, "int4, 4 slots of 832 tokens, speaks 1 with 3 s, no store"},
+		{"10.5GB", 4, "int4, 8 slots of 832 tokens, speaks 1 with 3 s, no store"},
+		{"11GB", 4, "int4, 8 slots of 832 tokens, speaks 1 with 3 s"},
+		{"12GB", 4, "int4, 8 slots of 832 tokens, speaks 2 with 6 s"},
+		{"12GB", 8, "int4, 8 slots of 832 tokens, speaks 2 with 6 s"},
+		{"16GB", 4, "int4, 16 slots of 1856 tokens, speaks 4 with 6 s"},
+		{"24GB", 4, "int4, 32 slots of 1856 tokens, speaks 8 with 6 s"},
+		{"24GB", 8, "int4, 32 slots of 1856 tokens, speaks 8 with 6 s"},
+		{"48GB", 8, "int4 and fp16, 64 slots of 1856 tokens, speaks 8 with 6 s"},
+		{"141GB", 8, "int4 and fp16, 64 slots of 1856 tokens, speaks 16 with 6 s"},
+	} {
+		got, e, err := fit(whole(tt.head), tt.memory, 150e9)
+		require.NoError(t, err)
+		assert.Equal(t, tt.want, got, "%s, head of %d bits", tt.memory, tt.head)
+		assert.LessOrEqual(t, e.plan.Total(), e.budget)
+		free, _, err := fit(whole(tt.head), "auto", e.budget)
+		require.NoError(t, err)
+		assert.Equal(t, got, free, "a card with as much free memory")
+	}
+	_, _, err = fit(whole(8), "7.6GB", 150e9)
+	require.EqualError(t, err, "the model needs 7.83 GB of memory on CPU and 7.60 GB are allowed by inference.minicpmo.memory: "+
+		"it would fit with a bundle made with --head 4")
+	_, _, err = fit(whole(8), "24GB", 7e9)
+	require.EqualError(t, err, "the model needs 7.83 GB of memory on CPU and 7.00 GB are free: no setting would make it fit")
 }
 
 // speakingBytes returns the memory of a voice's slots, which is the last part of its plan.
@@ -214,7 +304,7 @@ func TestPlanOfTheVoice(t *testing.T) {
 	alone := *s
 	alone.voice = nil
 	model := alone.plan("").Total()
-	for extra, want := range map[int64]int{20e9: 16, 9e9: 8, 5.7e9: 4, 3.7e9: 2, 2e9: 0} {
+	for extra, want := range map[int64]int{20e9: 16, 9e9: 8, 5.7e9: 4, 3.7e9: 2, 3e9: 2, 2.7e9: 1, 2e9: 0} {
 		fits, ok := s.speaking(model + extra)
 		require.Equal(t, want > 0, ok, "%d bytes beside the model", extra)
 		if ok {
@@ -222,10 +312,11 @@ func TestPlanOfTheVoice(t *testing.T) {
 			require.Equal(t, 32, fits.layout.Slots)
 		}
 	}
-	require.EqualError(t, s.speechless(model+2e9), "no memory for the model's own voice: it needs 2.60 GB, and 2.00 GB are free beside the model; "+
-		"it fits with inference.minicpmo.slots: 16")
+	require.EqualError(t, s.speechless(model+2e9), "no memory for the model's own voice: it needs 2.55 GB, and 2.00 GB are free "+
+		"beside the model; it fits with inference.minicpmo.slots: 16")
 	least := s.withVoice(1, 150).plan("").Total()
-	require.ErrorContains(t, s.speechless(least), "it fits with inference.voice.prompt: 3s, or with inference.minicpmo.prefix_cache: 0, "+
+	s.decoders[0].Head = 8
+	require.ErrorContains(t, s.speechless(least-3e8), "it fits with inference.minicpmo.prefix_cache: 0, or with a bundle made with --head 4, "+
 		"or with inference.minicpmo.slots: 16")
 }
 

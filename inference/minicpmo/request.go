@@ -225,9 +225,17 @@ func (e *Engine) addPictures(c *cycle, r Request) error {
 	return nil
 }
 
+// cells returns the most cells of a picture, of which a prompt asks for a number; 0 means the engine's setting.
+func (e *Engine) cells(asked int) int {
+	if e.uncut {
+		return 1
+	}
+	return cmp.Or(asked, e.slices)
+}
+
 // key returns the key of a frame in the cache.
 func (e *Engine) key(source uint64, f inference.Frame, cells int) pictureKey {
-	return pictureKey{source, f.PTS, f.Epoch, f.Width, f.Height, cmp.Or(cells, e.slices)}
+	return pictureKey{source, f.PTS, f.Epoch, f.Width, f.Height, e.cells(cells)}
 }
 
 // picture returns a frame's picture from the cache, which adds missing ones. want
@@ -247,7 +255,7 @@ func (e *Engine) picture(source uint64, f inference.Frame, cells int, want bool)
 // Grid returns the grid of a picture of that size, for the prompt, with at most
 // the given cells; 0 means the engine's setting.
 func (e *Engine) Grid(width, height, cells int) (tokenizer.Image, error) {
-	l, err := e.vision.Layout(width, height, cmp.Or(cells, e.slices))
+	l, err := e.vision.Layout(width, height, e.cells(cells))
 	if err != nil {
 		return tokenizer.Image{}, &ImageError{Width: width, Height: height, Err: err}
 	}

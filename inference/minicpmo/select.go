@@ -1,8 +1,10 @@
 package minicpmo
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 
 	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/kvcache"
@@ -19,21 +21,38 @@ const (
 	// textTokens is reserved for the text around the pictures if max_len is 0:
 	// profile, instruction, the last comments.
 	textTokens = 512
+	// fewSlots are enough for the rooms of a small card: with less memory they are made shorter before there are fewer.
+	fewSlots = 8
+	// shortAnswer is reserved for an answer in a short slot, after the longest text.
+	shortAnswer = 48
 )
 
 // choose returns the selections of a bundle's graphs that match the settings, in
-// order of preference.
-func choose(b *models.Bundle, c Config, maxLen int) ([]selection, error) {
-	if c.Slots > 0 {
-		return chooseFor(b, c, maxLen)
-	}
+// order of preference: first fewer slots, down to fewSlots, then shorter ones, then
+// those without a store for the beginnings of prompts, and at last still fewer.
+func choose(b *models.Bundle, c Config, lengths ...int) ([]selection, error) {
 	var all []selection
-	for c.Slots = DefaultSlots; c.Slots > 0; c.Slots /= 2 {
-		some, err := chooseFor(b, c, maxLen)
-		if err != nil {
-			return nil, err
+	asked := c.Slots
+	for c.Slots = cmp.Or(asked, DefaultSlots); c.Slots > 0; c.Slots /= 2 {
+		for i, length := range lengths {
+			shortest := i == len(lengths)-1
+			if asked == 0 && len(lengths) > 1 && (shortest && c.Slots > fewSlots || !shortest && c.Slots < fewSlots) {
+				continue
+			}
+			some, err := chooseFor(b, c, length)
+			if err != nil {
+				return nil, err
+			}
+			some[len(some)-1].tight = shortest && (asked > 0 || c.Slots <= fewSlots)
+			all = append(all, some...)
+			if least := &some[len(some)-1]; asked == 0 && shortest && c.Slots == fewSlots && least.prefixes > 0 {
+				all = append(all, *least.withoutPrefixes())
+				c.PrefixCache = 0
+			}
 		}
-		all = append(all, some...)
+		if asked > 0 {
+			break
+		}
 	}
 	return all, nil
 }
@@ -96,19 +115,24 @@ func chooseFor(b *models.Bundle, c Config, maxLen int) ([]selection, error) {
 	return found, nil
 }
 
-// maxLen returns the maximum tokens of a prompt and its answer: the pictures of a
-// look, each with its largest grid, the text around them and the answer.
-func maxLen(m *models.Manifest, c Settings, frames int) int {
-	n := c.MiniCPM.MaxLen
-	if n == 0 {
-		images := 1
-		if c.MaxSlices > 1 {
-			images += c.MaxSlices
-		}
-		n = frames*blockTokens(images, m.Image.Features) + textTokens + c.MaxTokens
-		n = min((n+63)/64*64, c.MaxInputTokens+c.MaxTokens)
+// lengths returns the maximum tokens of a prompt and its answer: the pictures of a
+// look, each with its largest grid, the text around them and the answer. Without
+// max_len there is a shorter length for small cards, with pictures that are not cut
+// and a short answer.
+func lengths(m *models.Manifest, c Settings, frames int) []int {
+	most := m.Dims.Decoder.MaxPositions
+	if n := c.MiniCPM.MaxLen; n > 0 {
+		return []int{min(n, most)}
 	}
-	return min(n, m.Dims.Decoder.MaxPositions)
+	images := 1
+	if c.MaxSlices > 1 {
+		images += c.MaxSlices
+	}
+	length := func(images, answer int) int {
+		n := frames*blockTokens(images, m.Image.Features) + textTokens + answer
+		return min((n+63)/64*64, c.MaxInputTokens+answer, most)
+	}
+	return slices.Compact([]int{length(images, c.MaxTokens), length(1, min(c.MaxTokens, shortAnswer))})
 }
 
 // blockTokens returns the maximum tokens of a picture: for each image its features

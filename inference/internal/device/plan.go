@@ -62,13 +62,19 @@ func Bytes(n int64) string {
 type DoesNotFitError struct {
 	Plan Plan
 	Free int64
+	// Setting is the setting that allows no more than Free; "" if no more is free.
+	Setting string
 	// Would are settings that fit, best first.
 	Would []string
 }
 
 // Error names the needed and the free memory, and settings that fit.
 func (e *DoesNotFitError) Error() string {
-	s := fmt.Sprintf("the model needs %s of memory on %s and %s are free", Bytes(e.Plan.Total()), e.Plan.Device, Bytes(e.Free))
+	are := "free"
+	if e.Setting != "" {
+		are = "allowed by " + e.Setting
+	}
+	s := fmt.Sprintf("the model needs %s of memory on %s and %s are %s", Bytes(e.Plan.Total()), e.Plan.Device, Bytes(e.Free), are)
 	if len(e.Would) == 0 {
 		return s + ": no setting would make it fit"
 	}

@@ -73,7 +73,7 @@ func TestCUDAMemoryLimit(t *testing.T) {
 	r := orttest.Open(t)
 	d := gpu(t, r)
 	const size = 4096
-	s := session(t, r, d, chain(size, 4), ort.SessionOptions{}.WithCUDA(map[string]string{"gpu_mem_limit": "1048576"}))
+	s := session(t, r, d, chain(size, 4), ort.SessionOptions{Limit: 1 << 20})
 	b := binding(t, s)
 	require.NoError(t, b.BindInput("x", tensor(t, d, models.Float32, size, size)))
 	require.NoError(t, b.BindOutput("y", tensor(t, d, models.Float32, size, size)))

@@ -26,6 +26,10 @@ type SessionOptions struct {
 	// many threads is several times as much. CUDA has it always.
 	Arena bool
 
+	// Limit is the maximum size of the session's arena on CUDA, its weights included, except Placed ones; 0 is none. Beyond it runs fail with
+	// ErrOutOfMemory.
+	Limit int64
+
 	// NHWC runs convolutions with the channels last on CUDA, which is faster for long one-dimensional ones.
 	NHWC bool
 
@@ -104,6 +108,9 @@ func (o SessionOptions) addCUDA(d *Device, s *C.OrtSessionOptions) error {
 	}
 	if o.CUDAGraph {
 		want["enable_cuda_graph"] = "1"
+	}
+	if o.Limit > 0 {
+		want["gpu_mem_limit"] = strconv.FormatInt(o.Limit, 10)
 	}
 	if o.NHWC {
 		want["prefer_nhwc"] = "1"

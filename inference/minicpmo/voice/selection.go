@@ -90,13 +90,7 @@ func Choose(b *models.Bundle, device models.Device, slots int, c inference.Voice
 
 // Plan adds the memory of a voice.
 func (s *Selection) Plan(p *networks.Plan) {
-	runs := int64(s.Layout.Slots)
-	if s.device == models.DeviceCPU {
-		runs = 1
-	} else {
-		runs *= int64(s.float.Size() / models.Float16.Size())
-	}
-	p.Add("voice", s.weights+runs*s.workspaceBytes())
+	p.Add("voice", s.weights+s.workspaceBytes())
 	state, turn := s.turnBytes()
 	p.Add(networks.Plural(s.known, "reference voice", "reference voices"), int64(s.known)*state)
 	p.Add(fmt.Sprintf("%s of %d s", networks.Plural(s.Layout.Slots, "speaking slot", "speaking slots"), s.Prompt/50),
@@ -110,11 +104,15 @@ func (s *Selection) WithSlots(n, prompt int) *Selection {
 	return &out
 }
 
-// workspaceBytes returns the size of the runtime's arenas and captured graphs for one turn in float16. 1.3 GB for 32 turns of the
-// published model were measured. In float32 it is not measured, and planned twice as large.
+// workspaceBytes returns the size of the runtime's arenas and captured graphs. 1.3 GB for 32 turns of the published model in float16 were
+// measured; the part that does not grow with the turns is assumed. In float32 it is not measured, and planned twice as large.
 func (s *Selection) workspaceBytes() int64 {
-	const measured, channels = 41 << 20, 512
-	return measured * int64(s.dims.Speech.Vocoder.Channels) / channels
+	const fixed, turn, channels = 160 << 20, 36 << 20, 512
+	size := int64(s.dims.Speech.Vocoder.Channels)
+	if s.device == models.DeviceCPU { // one turn at a time
+		return turn * size / channels
+	}
+	return (fixed + turn*int64(s.Layout.Slots)) * size / channels * int64(s.float.Size()/models.Float16.Size())
 }
 
 // turnBytes returns the sizes of a turn's initial state and of all its state outside the language model's slot.
