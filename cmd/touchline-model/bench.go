@@ -42,6 +42,7 @@ type benchModelCmd struct {
 	Duration time.Duration `default:"60s" help:"Duration of each row of that table."`
 	Interval time.Duration `default:"5s" help:"Mean time between two cycles of a room."`
 	Compare  string        `type:"existingfile" help:"Results of bench/hf_eager.py, for a column of comparison."`
+	Memory   string        `help:"Measure one room within that much of the GPU's memory, such as 12GB, while another process holds the rest."`
 	Stock    bool          `help:"Let ONNX Runtime run all decode steps, without own kernels."`
 	Out      string        `type:"path" help:"File to write the tables to as well."`
 	Part     string        `hidden:"" help:"Measure one part and write the results to --out as JSON."`
@@ -131,6 +132,8 @@ func (c *benchModelCmd) Run(ctx context.Context) error {
 	case bundle.Manifest.Task == models.TaskRecognition:
 		fmt.Fprintln(os.Stderr, "bench: speech recognition:", bundle.Manifest.Name)
 		found, err = c.measure(ctx, func(b *modelBench) { b.ears(bundle) })
+	case c.Memory != "":
+		found, err = c.measure(ctx, (*modelBench).budget)
 	case c.Ears != "":
 		found, err = c.measure(ctx, (*modelBench).beside)
 	default:

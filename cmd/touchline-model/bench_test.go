@@ -89,6 +89,15 @@ func TestBenchRefuses(t *testing.T) {
 	_, err = run(t, "bench", "model", cuda, "--device", "cpu", "--ort", runtimeDir)
 	require.ErrorContains(t, err, "for cpu")
 
+	for memory, want := range map[string]string{
+		"12GiB": "memory: must be auto, or a size between 1GB and 1000GB such as 12GB, is \"12GiB\"", "auto": "expected a size for --memory",
+	} {
+		_, err = run(t, "bench", "model", cuda, "--ort", runtimeDir, "--memory", memory)
+		require.ErrorContains(t, err, want)
+	}
+	_, err = run(t, "hold", "auto")
+	require.ErrorContains(t, err, `expected a size such as 12GB, got "auto"`)
+
 	// A model with a zero head repeats one token.
 	_, err = run(t, "models", "synth", "--shape", "tiny", source, "--checkpoint")
 	require.NoError(t, err)

@@ -23,6 +23,7 @@ type cli struct {
 	Models modelsCmd `cmd:"" help:"Create and check model bundles."`
 	Bench  benchCmd  `cmd:"" help:"Benchmark this machine."`
 	Nano   nanoCmd   `cmd:"" hidden:"" help:"Make the bundle of nano that touchline wants."`
+	Hold   holdCmd   `cmd:"" hidden:"" help:"Hold the memory of a GPU until standard input ends."`
 }
 
 // general are flags of touchline, which passes on its command line.
