@@ -35,12 +35,9 @@ func (c *holdCmd) Run() (err error) {
 	if err != nil {
 		return err
 	}
-	if free < leave {
-		return fmt.Errorf("expected a GPU with %s free, has %s", size(leave), size(free))
-	}
-	m, err := dev.Malloc(max(free-leave, 1))
+	m, err := dev.Malloc(free - leave)
 	if err != nil {
-		return err
+		return fmt.Errorf("leave %s of %s: %w", c.Leave, size(free), err)
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
 	lines := bufio.NewScanner(os.Stdin)
@@ -98,11 +95,9 @@ func (b *modelBench) budget() {
 		b.firstSounds(e)
 	}
 	b.found.Used = before - free()
-	used := func(when string, bytes int64) {
-		b.add("memory of the process by the driver, "+when, "GB", "", []float64{float64(bytes) / 1e9}, float64(most)/1e9, true)
-	}
-	used("loaded", loaded)
-	used("at the end", b.found.Used)
+	const what = "memory of the process by the driver, "
+	b.add(what+"loaded", "GB", "", []float64{float64(loaded) / 1e9}, float64(most)/1e9, true)
+	b.add(what+"at the end", "GB", "", []float64{float64(b.found.Used) / 1e9}, float64(most)/1e9, true)
 	st := e.Status()
 	if st.VoiceProblem != "" {
 		b.Fail(errors.New(st.VoiceProblem))
