@@ -103,5 +103,5 @@ func (b *modelBench) budget() {
 		b.Fail(errors.New(st.VoiceProblem))
 	}
 	b.found.Device, b.found.Detail, b.found.Planned = e.Plan().Device, st.Detail, e.Plan().Total()
-	fmt.Fprintln(os.Stderr, "plan:", e.Plan())
+	fmt.Fprintf(os.Stderr, "plan: %v; used by loading, by the engine's count: %s\n", e.Plan(), size(e.Stats().MemoryUsed))
 }
