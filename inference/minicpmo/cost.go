@@ -37,3 +37,34 @@ func (c *cost) fitting(t time.Duration, most int) int {
 	}
 	return int(min(max((t-c.fixed)/c.each, 1), time.Duration(most)))
 }
+
+// mean is the mean of the last values, newer ones weigh more.
+type mean struct{ n, value float64 }
+
+func (m *mean) add(v float64) {
+	const last = 128
+	m.n = min(m.n+1, last)
+	m.value += (v - m.value) / m.n
+}
+
+// demand estimates the work that comes.
+type demand struct {
+	gaps, prompts, tokens mean // seconds from one answer to the next, of its pictures and prompt; tokens of an answer
+	lastSeen              time.Time
+	took                  time.Duration // of pictures and prompts since the last prompt's end
+}
+
+// prompt records the end of a prompt, whose pictures were seen at a time.
+func (d *demand) prompt(seen time.Time) {
+	const most = 1 // a longer gap is a pause of all rooms
+	if !d.lastSeen.IsZero() {
+		d.gaps.add(min(seen.Sub(d.lastSeen).Seconds(), most))
+	}
+	d.prompts.add(d.took.Seconds())
+	d.lastSeen, d.took = seen, 0
+}
+
+// exceeds reports whether more work comes than the device can do if a token takes step.
+func (d *demand) exceeds(step time.Duration) bool {
+	return d.prompts.value+d.tokens.value*step.Seconds() > d.gaps.value
+}

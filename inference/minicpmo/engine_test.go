@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -22,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference"
+	"touchline/inference/internal/ort"
 	"touchline/inference/internal/ort/orttest"
 	"touchline/inference/minicpmo"
 	"touchline/models"
@@ -429,6 +431,31 @@ func TestVisionFailsAlone(t *testing.T) {
 	ids, _, err := ask(t, e, chat(t, e, "no picture", 3))
 	require.NoError(t, err)
 	require.Len(t, ids, 3)
+}
+
+// Pictures of several rooms have the embeddings in one run that each has alone, in their order.
+func TestPicturesOfRoomsTogether(t *testing.T) {
+	orttest.NoLeaks(t)
+	sizes := map[int]int{}
+	o := minicpmo.Options{Config: settings(t)}
+	e := openWith(t, o.Together(func(alone, together [][]byte) {
+		sizes[len(together)]++
+		for i := range together {
+			a, b := ort.Slice[float32](alone[i]), ort.Slice[float32](together[i])
+			for k := range a {
+				if math.Abs(float64(a[k]-b[k])) > 1e-5 {
+					t.Errorf("picture %d of %d: embedding %d is %g, alone %g", i, len(together), k, b[k], a[k])
+					return
+				}
+			}
+		}
+	}))
+	var rs []minicpmo.Request
+	for room := range uint64(6) {
+		rs = append(rs, question(t, e, room+1, "What is it?", noise(room, 1)))
+	}
+	askAll(t, e, rs)
+	require.Equal(t, map[int]int{1: 1, 2: 1, 3: 1, 4: 3}, sizes)
 }
 
 func TestDeviceLost(t *testing.T) {

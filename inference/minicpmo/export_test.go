@@ -2,6 +2,7 @@ package minicpmo
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"touchline/inference/internal/kvcache"
@@ -81,6 +82,44 @@ func (d faulty) top(slot int) ([]float32, []int64) {
 		v[0] = float32(math.NaN())
 	}
 	return v, ids
+}
+
+// together embeds each picture alone, and then in one run behind earlier ones of its grid.
+type together struct {
+	backend
+
+	earlier []*image
+	compare func(alone, together [][]byte)
+}
+
+func (d *together) embed(images []*image) error {
+	if err := d.backend.embed(images); err != nil {
+		return err
+	}
+	var alone, all [][]byte
+	var run []*image
+	for _, m := range append(d.earlier, images...) {
+		if m.rows == images[0].rows && m.cols == images[0].cols {
+			alone, run = append(alone, m.embeds), append(run, &image{rows: m.rows, cols: m.cols, patches: m.patches})
+		}
+	}
+	if err := d.backend.embed(run[max(0, len(run)-batchLimit):]); err != nil {
+		return err
+	}
+	for _, m := range run[max(0, len(run)-batchLimit):] {
+		all = append(all, m.embeds)
+	}
+	d.compare(alone[max(0, len(run)-batchLimit):], all)
+	for _, m := range images {
+		d.earlier = append(d.earlier, &image{rows: m.rows, cols: m.cols, patches: slices.Clone(m.patches), embeds: m.embeds})
+	}
+	return nil
+}
+
+// Together calls compare with the embeddings of pictures, one by one and in one run of several rooms.
+func (o Options) Together(compare func(alone, together [][]byte)) Options {
+	o.test.wrap = func(b backend) backend { return &together{backend: b, compare: compare} }
+	return o
 }
 
 // WithFaults adds hooks before the device.

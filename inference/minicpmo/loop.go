@@ -21,8 +21,12 @@ const maxPause = 30 * time.Millisecond
 // room makes the next step longer.
 const pauseMargin = 3 * time.Millisecond
 
-// spokenPause is the maximum pause of answers that the model speaks itself. Captions show their words with the sound, much later.
+// spokenPause is the maximum pause of answers that the model speaks itself, and of written ones while more work comes than the device can
+// do for few at a time. Captions show spoken words with the sound, much later.
 const spokenPause = 60 * time.Millisecond
+
+// maxHold is how long prompts wait at most for the end of other answers.
+const maxHold = 600 * time.Millisecond
 
 // loop is the engine's part of the step loop. Between two steps it embeds images and feeds prompts, in bounded pieces. The goroutine of
 // Run owns everything but prepared.
@@ -44,6 +48,7 @@ type loop struct {
 	systems, looks *kvcache.Prefixes
 
 	filling *cycle   // in a slot, prompt not complete
+	crowded bool     // no prompt waits for the end of other answers; until few decode
 	behind  bool     // its next chunk did not fit into the last turn
 	images  []*image // prepared, not embedded, in order of arrival
 	batch   []*image // scratch
@@ -52,6 +57,7 @@ type loop struct {
 	firstPart bool        // an answer has completed its first piece, which its reader has not handed over yet
 
 	prefillCost, visionCost cost
+	demand                  demand
 	pause                   time.Duration // maxPause less pauseMargin, except in tests
 
 	tasks chan task // that Lend waits for
@@ -226,10 +232,15 @@ func (l *loop) Due(last time.Time) time.Time {
 // Pause implements step.Engine. The next step counts as a part of it.
 func (l *loop) Pause() time.Duration {
 	pause := l.pause
-	if l.voice != nil && !slices.ContainsFunc(l.Rows, func(c *cycle) bool { return c != nil && !c.spoken() }) {
+	if l.voice != nil && !some(l.Rows, false) || l.crowded && !some(l.Rows, true) {
 		pause = max(pause, spokenPause)
 	}
 	return pause - l.weights.step(l.Cover().Size, l.Active)
+}
+
+// some reports whether some answers are spoken, or are not.
+func some(answers []*cycle, spoken bool) bool {
+	return slices.ContainsFunc(answers, func(c *cycle) bool { return c != nil && c.spoken() == spoken })
 }
 
 // voicePoll is how often a voice that is ahead is looked after.
@@ -257,8 +268,8 @@ func (l *loop) Stepped(ctx context.Context) error {
 }
 
 // Piece implements step.Engine. The order is: voices that may soon fall silent or have no sound, pictures that an answer waits for,
-// prompts, other pictures. A voice without sound is nearer to its end than a prompt, and there are never more of them than answers.
-// Voices that are ahead have the time in which no answer decodes.
+// unless they do not fill a run and the first answer has its own, prompts, other pictures. A voice without sound is nearer to its end than
+// a prompt, and there are never more of them than answers. Voices that are ahead have the time in which no answer decodes.
 func (l *loop) Piece(left time.Duration, further bool) (bool, error) {
 	if further {
 		return l.piece(left, further)
@@ -290,12 +301,33 @@ func (l *loop) piece(left time.Duration, further bool) (bool, error) {
 	return l.voice.Work(left, further, false)
 }
 
+// holds reports whether prompts and pictures wait until an answer ends. Steps of few answers take so much less time that those who wait end
+// sooner too, unless more work comes than the device can do for few at a time. Urgent and spoken answers neither wait nor make others wait.
+func (l *loop) holds() bool {
+	few := l.weights.few
+	if few == 0 || l.Active < few {
+		l.crowded = false
+		return false
+	}
+	if len(l.Queue) == 0 || l.Queue[0].urgent || l.filling != nil || some(l.Queue, true) || some(l.Rows, true) {
+		return false
+	}
+	step := l.weights.least(few) / time.Duration(few)
+	l.crowded = l.crowded || l.demand.exceeds(step) || l.now().Sub(l.Queue[0].Since) > maxHold
+	return !l.crowded
+}
+
 // prepareWork does one piece of work with pictures and prompts.
 func (l *loop) prepareWork(left time.Duration, further bool) (bool, error) {
+	if l.holds() {
+		return false, nil
+	}
 	most := l.visionCost.fitting(left, l.shape.images)
 	fits := func(t time.Duration) bool { return !further || t <= left }
 	if !l.behind || further {
-		if l.gather(true, most); len(l.batch) > 0 {
+		// The first answer's prompt does not wait for other rooms' pictures, which meanwhile become more for one run.
+		first := len(l.Queue) > 0 && l.Queue[0].ready()
+		if l.gather(true, most); len(l.batch) > 0 && (!first || len(l.batch) == l.shape.images) {
 			if !fits(l.visionCost.of(len(l.batch))) {
 				return false, nil
 			}
@@ -378,6 +410,9 @@ func (l *loop) Ended(c *cycle, err error) {
 	l.stats.held(l.Pool.InUse())
 	c.report.Total = l.now().Sub(c.arrived)
 	c.report.Tokens = c.Count
+	if c.Count > c.given {
+		l.demand.tokens.add(float64(c.Count))
+	}
 	c.release()
 	l.stats.ended(c, err)
 	c.out.End(err)

@@ -60,6 +60,7 @@ func (l *loop) prefill(c *cycle, n int) error {
 	})
 	if err == nil {
 		l.prefillCost.learn(n, took)
+		l.demand.took += took
 		l.stats.count(func(s *Stats) {
 			s.Prefill.took(took)
 			s.Prompt += uint64(n)
@@ -76,6 +77,7 @@ func (l *loop) prefill(c *cycle, n int) error {
 	if !last {
 		return nil
 	}
+	l.demand.prompt(c.seenAt)
 	slot := c.Slot
 	l.filling, l.ranAt = nil, l.now()
 	c.report.Prefill = l.ranAt.Sub(c.arrived) - c.report.Wait

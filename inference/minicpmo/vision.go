@@ -58,6 +58,7 @@ func (l *loop) encodeImages() error {
 	}
 	if err == nil {
 		l.visionCost.learn(len(l.batch), took)
+		l.demand.took += took
 		l.stats.count(func(s *Stats) {
 			s.Vision.took(took)
 			s.Images.add(float64(len(l.batch)))

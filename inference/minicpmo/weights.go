@@ -14,6 +14,7 @@ type switcher struct {
 	ownRows int // up to so many rows the first set's costs are by rows, wherever their slots are
 	current int
 	doubts  int
+	few     int // with one row more than that, a step takes a quarter longer for each of its rows; 0 for no such number
 }
 
 const (
@@ -53,6 +54,20 @@ func (s *switcher) start(costs stepCosts, ownRows int) {
 			s.current = set
 		}
 	}
+	for n := 1; s.few == 0 && s.least(n+1) < never; n++ {
+		if 4*s.least(n+1)/time.Duration(n+1) > 5*s.least(n)/time.Duration(n) {
+			s.few = n
+		}
+	}
+}
+
+// least returns the shortest duration of a step of some rows.
+func (s *switcher) least(rows int) time.Duration {
+	least := never
+	for set := range s.costs {
+		least = min(least, s.cost(set, rows, rows))
+	}
+	return least
 }
 
 // cost returns the duration of a step, or never for a size without a graph.
