@@ -41,7 +41,8 @@ func TestBench(t *testing.T) {
 	for _, row := range []string{
 		"vision of 1, 16:9", "prefill of 300 tokens, fp32", "decode step of 8, fp32", "time to first token, 4 frames (1 new)", "whole cycle",
 		"second look on the same frames, 60 new tokens in: time to first token",
-		"decode of one room, fp32", "host time between two steps, 1 room", "another engine", "123", "memory: planned ", "| rooms | cycles |", "\n| 2 | ",
+		"decode of one room, fp32", "host time between two steps, 1 room", "another engine", "123", "memory: planned ",
+		" before the frames), 12 out", "| rooms | cycles |", "\n| 2 | ",
 	} {
 		require.Contains(t, out, row)
 	}

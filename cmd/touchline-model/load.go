@@ -210,8 +210,8 @@ func (b *modelBench) many(e *minicpmo.Engine) {
 			fmt.Fprintf(failures, "\nfirst failure of %d rooms: %v\n", rooms, l.err)
 		}
 	}
-	fmt.Fprintf(out, "\nOpen load: a cycle per room every %v (Poisson), %d frames (%d new), %d tokens in, %d out, %v a row\n\n",
-		b.Interval, cycleFrames, newFrames, b.Prompt, b.Answer, b.Duration)
+	fmt.Fprintf(out, "\nOpen load: a cycle per room every %v (Poisson), %d frames (%d new), %d tokens in (%d before the frames), %d out, "+
+		"%v a row\n\n", b.Interval, cycleFrames, newFrames, len(p.IDs), p.Images[0].Start, b.Answer, b.Duration)
 	bench.WriteMarkdown(out, cells)
 	b.found.Many += out.String() + failures.String()
 }

@@ -116,6 +116,9 @@ func (b *modelBench) opened(bundle string, c minicpmo.Settings, staged bool) *mi
 	return e
 }
 
+// readyPause is the time between two answers of the room that comments while the rest loads.
+const readyPause = 500 * time.Millisecond
+
 // ready measures a start with the voice, and what answers notice of it.
 func (b *modelBench) ready() {
 	c := b.config("auto")
@@ -132,7 +135,7 @@ func (b *modelBench) ready() {
 	var last time.Time
 	var pause, loaded time.Duration
 	for first := true; loaded == 0; {
-		r := request(e, b.text(e, seen), 10*b.Answer, 1)
+		r := request(e, b.text(e, seen), b.Answer, 1)
 		r.Frames, r.Source = seen, 1
 		last = time.Time{}
 		for t, err := range e.Answer(b.Context(), r) {
@@ -153,7 +156,7 @@ func (b *modelBench) ready() {
 		}
 		select {
 		case loaded = <-whole:
-		default:
+		case <-time.After(readyPause):
 		}
 	}
 	b.Check(failed)
@@ -161,27 +164,25 @@ func (b *modelBench) ready() {
 	row("longest pause between two tokens of one room meanwhile", "ms", float64(pause)/1e6, 30)
 }
 
-// text returns a prompt of b.Prompt tokens with the frames.
+// text returns a prompt of b.Prompt tokens with the frames. As in a room, three fifths of its words come before them: profile and language.
 func (b *modelBench) text(e *minicpmo.Engine, frames []inference.Frame) tokenizer.Prompt {
-	return b.prompt(e, frames, b.words(), b.Prompt)
-}
-
-// prompt returns a prompt of a number of tokens with the frames and the beginning of words.
-func (b *modelBench) prompt(e *minicpmo.Engine, frames []inference.Frame, words string, tokens int) tokenizer.Prompt {
 	var parts []tokenizer.Part
 	for _, f := range frames {
 		g, err := e.Grid(f.Width, f.Height, 1)
 		b.Check(err)
 		parts = append(parts, tokenizer.Part{Image: &g})
 	}
+	words := b.words()
 	chat := func(n int) tokenizer.Prompt {
-		p, err := e.Builder().Chat([]tokenizer.Message{{
-			Role: tokenizer.User, Parts: append(slices.Clone(parts), tokenizer.Part{Text: words[:n]}),
-		}}, tokenizer.Options{})
+		first := n * 3 / 5
+		p, err := e.Builder().Chat([]tokenizer.Message{
+			{Role: tokenizer.System, Parts: []tokenizer.Part{{Text: words[:first]}}},
+			{Role: tokenizer.User, Parts: append(slices.Clone(parts), tokenizer.Part{Text: words[first:n]})},
+		}, tokenizer.Options{})
 		b.Check(err)
 		return p
 	}
-	tooLong := sort.Search(len(words)+1, func(n int) bool { return len(chat(n).IDs) > tokens })
+	tooLong := sort.Search(len(words)+1, func(n int) bool { return len(chat(n).IDs) > b.Prompt })
 	return chat(max(0, tooLong-1))
 }
 
@@ -288,7 +289,9 @@ func (b *modelBench) cycle(e *minicpmo.Engine) {
 		seen := f.next(1)
 		if i == 0 {
 			p = b.text(e, seen)
-			second = b.prompt(e, seen, "No: "+b.words(), p.Images[len(p.Images)-1].End+again)
+			other := slices.Clone(p.IDs[:again])
+			slices.Reverse(other)
+			second = tokenizer.Prompt{IDs: slices.Concat(p.IDs[:p.Images[len(p.Images)-1].End], other), Images: p.Images}
 		}
 		look := func(p tokenizer.Prompt, tokens int, firsts *[]time.Duration) time.Duration {
 			r := request(e, p, tokens, uint64(i))

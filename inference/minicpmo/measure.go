@@ -60,8 +60,18 @@ func OpenDevice(ctx context.Context, b *models.Bundle, o Options) (_ *Device, er
 	if m.d, err = e.openDevice(ctx, b, sel, rt, dev, o); err != nil {
 		return nil, err
 	}
-	if _, err = m.d.warm(ctx, func(int) {}); err != nil {
+	w, err := m.d.warm(ctx, func(int) {})
+	if err != nil {
 		return nil, err
+	}
+	for set := len(m.d.sessions); set < len(sel.decoders); set++ {
+		s, err := m.d.openDecoder(ctx, set, o)
+		if err != nil {
+			return nil, err
+		}
+		if err := m.d.addSet(ctx, s, &w, m.d.alone()); err != nil {
+			return nil, err
+		}
 	}
 	if v := m.d.vision; v != nil {
 		if m.grey, err = v.grey(batchLimit); err != nil {

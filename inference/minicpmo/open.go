@@ -411,6 +411,10 @@ func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, 
 	if o.test.pause != 0 {
 		e.loop.pause = o.test.pause
 	}
+	if sel.voice != nil { // its sound, on threads of its own, takes longest
+		e.loading, err = voice.Open(ctx, sel.voice, e.voiceOptions(d.runtime, d.dev, o))
+		e.mute(err)
+	}
 	w, err = d.warm(opening, func(percent int) { o.Progress(loadingPercent+percent*(100-loadingPercent)/100, "warming up") })
 	if err != nil {
 		return w, err
@@ -427,10 +431,6 @@ func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, 
 	}
 	if err := e.join(ctx, w, d.float, o.Workers); err != nil {
 		return w, err
-	}
-	if sel.voice != nil {
-		e.loading, err = voice.Open(ctx, sel.voice, e.voiceOptions(d.runtime, d.dev, o))
-		e.mute(err)
 	}
 	return w, nil
 }

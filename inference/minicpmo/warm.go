@@ -18,16 +18,15 @@ import (
 // that it may use as it likes.
 type turn func(work func(at []int32, slot int) error) error
 
-// usual returns the position of each slot after a usual prompt.
-func (d *device) usual() []int32 {
-	l := d.sel.layout
-	return slices.Repeat([]int32{int32(min(l.MaxLen/2, 400))}, l.Slots)
+// alone is a turn without answers.
+func (d *device) alone() turn {
+	at := slices.Repeat([]int32{int32(d.sel.layout.MaxLen / 2)}, d.sel.layout.Slots)
+	return func(work func([]int32, int) error) error { return work(at, 0) }
 }
 
 // warm warms up what is loaded, measures, and zeroes the cache.
 func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth, err error) {
-	at := d.usual()
-	alone := func(work func([]int32, int) error) error { return work(at, 0) }
+	alone := d.alone()
 	if w.prefill, err = d.warmPrefill(d.prefillSet(), alone); err != nil {
 		return w, fmt.Errorf("warm up the prefill: %w", err)
 	}
