@@ -762,7 +762,8 @@ func TestRoomsKeepUp(t *testing.T) {
 	}
 }
 
-// Beside as many answers as own kernels take, a prompt waits until one of them ends, and maxHold at most. An urgent one does not wait.
+// Beside as many answers as own kernels take, a prompt waits until one of them ends, and maxHold at most. Urgent and spoken ones do not
+// wait, nor any one if more come than could be done so.
 func TestPromptsWaitForFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := startOwn(t, 64)
@@ -789,6 +790,26 @@ func TestPromptsWaitForFew(t *testing.T) {
 		require.Less(t, last.c.report.FirstToken, maxHold+maxPause)
 		require.Equal(t, toyAnswer(3, 10, 5), last.ids)
 	})
+	for name, gap := range map[string]float64{"spoken": 1, "too many": 0} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := startOwn(t, 64)
+				defer r.stop()
+				r.demand.gaps.add(gap)
+				for range ownRows {
+					r.ask(1, 10, 500)
+				}
+				time.Sleep(100 * time.Millisecond)
+				var seen func(int)
+				if name == "spoken" {
+					seen = func(int) {}
+				}
+				next := r.askSeen(seen, 2, 10, 5)
+				<-next.done
+				require.Less(t, next.c.report.FirstToken, maxPause)
+			})
+		})
+	}
 }
 
 func TestCancelledPicturesAreNotEmbedded(t *testing.T) {
