@@ -162,7 +162,7 @@ func (l *loop) loadWork(least time.Duration) (bool, error) {
 	}
 	at := make([]int32, l.shape.layout.Slots)
 	for i := range at {
-		at[i] = int32(l.shape.layout.MaxLen / 2)
+		at[i] = usual(l.shape.layout)
 		if i != slot && l.Pool.Held(i) {
 			at[i] = int32(min(l.Pool.Length(i), l.shape.layout.MaxLen-1))
 		}

@@ -18,9 +18,12 @@ import (
 // that it may use as it likes.
 type turn func(work func(at []int32, slot int) error) error
 
+// usual is the position of a slot after a usual prompt.
+func usual(l kvcache.Layout) int32 { return int32(min(l.MaxLen/2, 400)) }
+
 // alone is a turn without answers.
 func (d *device) alone() turn {
-	at := slices.Repeat([]int32{int32(d.sel.layout.MaxLen / 2)}, d.sel.layout.Slots)
+	at := slices.Repeat([]int32{usual(d.sel.layout)}, d.sel.layout.Slots)
 	return func(work func([]int32, int) error) error { return work(at, 0) }
 }
 
