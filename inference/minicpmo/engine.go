@@ -59,6 +59,8 @@ type testOptions struct {
 	options func([]selection) []selection
 	steps   stepCosts
 	single  bool // shape.several is false
+	// rest is called before what answers can begin without is loaded.
+	rest func()
 	// weights changes those of own kernels.
 	weights func(*device)
 	// voices in place of the bundle's.

@@ -526,7 +526,8 @@ func TestTwoWeightSets(t *testing.T) {
 	require.Equal(t, want, askAll(t, e, rs))
 	require.Zero(t, e.Stats().Steps["int4"])
 
-	e = openWith(t, o.WithBoth([][]time.Duration{{ms, ms, 9 * ms, 9 * ms}, {2 * ms, 2 * ms, 2 * ms, 2 * ms}}))
+	slow := 1800 * time.Microsecond // no prompt waits for the end of other answers
+	e = openWith(t, o.WithBoth([][]time.Duration{{ms, ms, 9 * ms, 9 * ms}, {slow, slow, slow, slow}}))
 	require.Equal(t, 4, e.Stats().Switch)
 	require.Contains(t, e.Status().Detail, "fp32 from 4 rooms on")
 	for i := range rs {
@@ -539,6 +540,81 @@ func TestTwoWeightSets(t *testing.T) {
 	st := e.Stats().Steps
 	require.Positive(t, st["int4"])
 	require.Positive(t, st["fp32"])
+}
+
+func TestLoadingInStages(t *testing.T) {
+	c := settings(t)
+	c.MiniCPM.Weights = "auto"
+	ms := time.Millisecond
+	stages := func(fp32 time.Duration, rest func()) minicpmo.Options {
+		o := minicpmo.Options{Config: c, Threads: 1}
+		return o.WithBoth([][]time.Duration{{ms, ms, ms, ms}, {fp32, fp32, fp32, fp32}}).WithStages(rest)
+	}
+	long := func(e *minicpmo.Engine) []minicpmo.Request {
+		rs := questions(t, e, 3, 200)
+		for i := range rs {
+			rs[i].Rules.Stop = nil
+		}
+		return rs
+	}
+	t.Run("beside answers", func(t *testing.T) {
+		gate := make(chan struct{})
+		e := openWith(t, stages(9*ms, func() { <-gate }))
+		require.Equal(t, inference.PhaseReady, e.Status().Phase)
+		require.Contains(t, e.Status().Detail, "; still loading: fp32")
+		want := askAll(t, e, long(e))
+
+		// The steps that warm up the second set write the slots of answers that decode.
+		before := e.Stats().Tokens
+		loaded := make(chan error, 1)
+		go func() {
+			for e.Stats().Tokens < before+150 { // all prompts are fed
+				time.Sleep(ms)
+			}
+			close(gate)
+			loaded <- e.Wait(t.Context())
+		}()
+		require.Equal(t, want, askAll(t, e, long(e)))
+		require.NoError(t, <-loaded)
+		require.NotContains(t, e.Status().Detail, "loading")
+		require.Equal(t, uint64(0), e.Stats().Steps["fp32"])
+	})
+	t.Run("then the faster set", func(t *testing.T) {
+		gate := make(chan struct{})
+		e := openWith(t, stages(ms/2, func() { <-gate }))
+		askAll(t, e, long(e))
+		require.Zero(t, e.Stats().Steps["fp32"])
+		close(gate)
+		require.NoError(t, e.Wait(t.Context()))
+		steps := e.Stats().Steps["int4"]
+		askAll(t, e, long(e))
+		require.Equal(t, steps, e.Stats().Steps["int4"])
+	})
+	t.Run("without the rest", func(t *testing.T) {
+		b := *tiny(t)
+		b.Manifest.Graphs = slices.Clone(b.Manifest.Graphs)
+		for i := range b.Manifest.Graphs {
+			if g := &b.Manifest.Graphs[i]; g.Kind == models.KindDecoder && g.Weights == models.WeightsFloat32 {
+				g.File += ".missing"
+			}
+		}
+		e, err := minicpmo.Open(t.Context(), &b, stages(ms, func() {}))
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, e.Close()) })
+		require.ErrorContains(t, e.Wait(t.Context()), "load the fp32 decoder")
+		require.Equal(t, inference.PhaseReady, e.Status().Phase)
+		require.Contains(t, e.Status().Detail, "; without fp32, see the log")
+		askAll(t, e, questions(t, e, 2, 10))
+	})
+	t.Run("closed meanwhile", func(t *testing.T) {
+		orttest.NoLeaks(t)
+		gate := make(chan struct{})
+		e, err := minicpmo.Open(t.Context(), tiny(t), stages(ms, func() { <-gate }))
+		require.NoError(t, err)
+		time.AfterFunc(20*ms, func() { close(gate) })
+		require.NoError(t, e.Close())
+		require.Error(t, e.Wait(t.Context()))
+	})
 }
 
 func TestClose(t *testing.T) {

@@ -141,6 +141,12 @@ func (o Options) WithBoth(costs [][]time.Duration) Options {
 	return o
 }
 
+// WithStages loads the first weight set alone, and the rest after a call of rest.
+func (o Options) WithStages(rest func()) Options {
+	o.Staged, o.test.rest = true, rest
+	return o
+}
+
 // TokenByToken has the states of given texts as of a bundle whose decoder returns one state of a run.
 func (o Options) TokenByToken() Options {
 	o.test.single = true

@@ -181,6 +181,7 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 	if err != nil {
 		return errors.Join(err, release())
 	}
+	sel.oneFirst = o.test.rest != nil
 	e.stats = newCounters(sel.names())
 	e.sees = sel.vision != nil
 	e.maxPrompt = min(o.Config.MaxInputTokens, sel.layout.MaxLen-1)
@@ -194,7 +195,7 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 				return err
 			}
 			if w, err = e.begin(ctx, run, d, sel, o); err == nil {
-				e.Ready(e.status(sel, dev, e.missing(d)))
+				e.Ready(e.status(sel, dev, e.stillLoading(d)))
 			}
 			return err
 		},
@@ -226,11 +227,10 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 	return nil
 }
 
-// status returns the status of an engine that answers; missing are the parts that are still loaded.
-func (e *Engine) status(sel *selection, dev *ort.Device, missing []string) inference.Status {
-	s := inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: e.describe(sel, dev), VoiceProblem: e.voiceProblem}
-	if len(missing) > 0 {
-		s.Detail += "; still loading: " + strings.Join(missing, ", ")
+// status returns the status of an engine that answers, with a note on what is missing.
+func (e *Engine) status(sel *selection, dev *ort.Device, missing string) inference.Status {
+	s := inference.Status{
+		Phase: inference.PhaseReady, Percent: 100, Detail: e.describe(sel, dev) + missing, VoiceProblem: e.voiceProblem,
 	}
 	if e.loading != nil && e.voice.Load() == nil && e.onlyVoice {
 		s.VoiceProblem = "the model's own voice is still loading"
@@ -238,18 +238,25 @@ func (e *Engine) status(sel *selection, dev *ort.Device, missing []string) infer
 	return s
 }
 
-// missing returns the parts that are still loaded.
-func (e *Engine) missing(d *device) []string {
-	missing := d.sel.names()[len(d.sessions):]
+// stillLoading notes the parts that are not loaded yet.
+func (e *Engine) stillLoading(d *device) string {
+	parts := d.sel.names()[len(d.sessions):]
 	if e.loading != nil && e.voice.Load() == nil {
-		missing = append(missing, "the model's voice")
+		parts = append(parts, "the model's voice")
 	}
-	return missing
+	if len(parts) == 0 {
+		return ""
+	}
+	return "; still loading: " + strings.Join(parts, ", ")
 }
 
 // loadRest loads what answers can begin without.
 func (e *Engine) loadRest(ctx context.Context, d *device, sel *selection, w warmth, o Options) error {
+	if o.test.rest != nil {
+		o.test.rest()
+	}
 	var failed error
+	without := ""
 	t := func(work func([]int32, int) error) error { return e.loop.lend(ctx, work) }
 	for set := len(d.sessions); set < len(sel.decoders) && failed == nil; set++ {
 		s, err := d.openDecoder(ctx, set, o)
@@ -261,9 +268,10 @@ func (e *Engine) loadRest(ctx context.Context, d *device, sel *selection, w warm
 		}
 		if err == nil {
 			err = t(func([]int32, int) error { e.loop.adopt(w, d.prefillSet()); return nil })
-			e.Ready(e.status(sel, d.dev, e.missing(d)))
+			e.Ready(e.status(sel, d.dev, e.stillLoading(d)))
+		} else {
+			failed, without = err, fmt.Sprintf("; without %s, see the log", sel.decoders[set].Weights)
 		}
-		failed = err
 	}
 	if v := e.loading; v != nil {
 		err := v.Wait(ctx)
@@ -281,7 +289,7 @@ func (e *Engine) loadRest(ctx context.Context, d *device, sel *selection, w warm
 		e.log.Error().Err(failed).Msg("answers go on without a part of the model")
 	}
 	e.measureMemory(d.dev, sel)
-	e.Ready(e.status(sel, d.dev, nil))
+	e.Ready(e.status(sel, d.dev, without))
 	return failed
 }
 

@@ -23,6 +23,7 @@ type selection struct {
 	chunk    int
 	prefixes int64 // bytes of the store for the beginnings of prompts
 	captured []int // by decoder: the largest range captured
+	oneFirst bool  // also on the CPU, for tests
 	voice    *voice.Selection
 	opened   int64 // bytes of the context that the device has before anything is loaded
 	tight    bool  // a smaller voice comes before a selection after this one
@@ -46,7 +47,7 @@ func (s *selection) several() bool { return s.voice != nil && s.decoders[s.prefi
 // first returns the number of weight sets without which no answer begins. On a GPU the second set only makes prompts and many rooms
 // faster.
 func (s *selection) first() int {
-	if s.device == models.DeviceCUDA {
+	if s.device == models.DeviceCUDA || s.oneFirst {
 		return 1
 	}
 	return len(s.decoders)
