@@ -56,7 +56,7 @@ const engineSetting = "TOUCHLINE_INFERENCE_ENGINE="
 // once settled.
 func costOf(r *run, rooms int, sound bool, env ...string) usage {
 	at := roomsWithCameras(r, rooms, sound, stage.Options{Width: 1280, Height: 720})
-	p := worker(r, at, env)
+	p := worker(r, at, allCores, env)
 	r.Wait(settleTime)
 	return usageDuring(r, p.cmd.Process.Pid, r.flags.Cost)
 }
@@ -85,15 +85,24 @@ const dispatchesAtOnce = 4
 // workerName is the agent name of the worker.
 const workerName = "asked"
 
-// worker starts the agent worker of touchline-slim, the program for an existing server, with the settings env and more flags, and brings
-// an agent into each room.
-func worker(r *run, at location, env []string, flags ...string) *process {
+// Cores of a worker, as taskset names them.
+const (
+	allCores = ""
+	twoCores = "0,1"
+)
+
+// worker starts the agent worker of touchline-slim, the program for an existing server, on cores, with the settings env and more flags,
+// and brings an agent into each room.
+func worker(r *run, at location, cores string, env []string, flags ...string) *process {
 	cmd := r.program("touchline-slim", append([]string{
 		"--log-level=error", "agent", "--url", at.URL, "--http", "127.0.0.1:0",
 		"--full-cpu", "0", "--slots", strconv.Itoa(max(16, len(at.Rooms))),
 	}, flags...)...)
 	cmd.Env = append(cmd.Env, "LIVEKIT_API_KEY="+at.APIKey, "LIVEKIT_API_SECRET="+at.APISecret, "LIVEKIT_AGENT_NAME="+workerName)
 	cmd.Env = append(cmd.Env, env...)
+	if cores != allCores {
+		cmd = under(cmd, "taskset", "-c", cores)
+	}
 	p := startProcess(r, cmd)
 	rooms := lksdk.NewRoomServiceClient(at.URL, at.APIKey, at.APISecret)
 	dispatches := lksdk.NewAgentDispatchServiceClient(at.URL, at.APIKey, at.APISecret)

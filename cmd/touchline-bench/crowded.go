@@ -40,8 +40,8 @@ func crowdOf(r *run, rooms int, clip *stage.Clip) (w crowdedWorker) {
 	r.Cleanup(model.close)
 	at := roomsWithCameras(r, rooms, false, stage.Options{Width: 320, Height: 180, Clip: clip})
 	store := r.folder()
-	p := worker(r, at, append(model.settings(),
-		"GOMAXPROCS=2", "TOUCHLINE_AGENT_HISTORY_STORE=file", "TOUCHLINE_AGENT_HISTORY_PATH="+store,
+	p := worker(r, at, twoCores, append(model.settings(),
+		"TOUCHLINE_AGENT_HISTORY_STORE=file", "TOUCHLINE_AGENT_HISTORY_PATH="+store,
 	))
 	r.Wait(settleTime)
 	from := time.Now()

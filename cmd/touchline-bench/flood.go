@@ -55,7 +55,7 @@ func (c *soakCmd) flood(r *run, out io.Writer) {
 	at := roomsWithCameras(r, max(c.Rooms, 1), false, stage.Options{Width: 640, Height: 360, Seed: c.Seed})
 	f.room, f.console = at.Rooms[0], freeAddress(r)
 	store := r.folder()
-	f.process = worker(r, at, append(f.model.settings(),
+	f.process = worker(r, at, allCores, append(f.model.settings(),
 		"TOUCHLINE_AGENT_HISTORY_STORE=file", "TOUCHLINE_AGENT_HISTORY_PATH="+store, "TOUCHLINE_AGENT_CONSOLE_TOKEN="+operatorToken,
 		"TOUCHLINE_INFERENCE_RECOGNIZER_PROGRAM=remote", "TOUCHLINE_INFERENCE_RECOGNIZER_URL="+texts.URL+"/good/v1",
 	), "--console", f.console)

@@ -109,6 +109,7 @@ func scenarios() []scenario {
 		{"field", "Foreign model servers, files and cameras", field},
 		{"cost", "Cost of whole bots (scene engine, speech, relay, one viewer each)", cost},
 		{"sight", "Engine sight above scene (CPU, memory), and from an event to the first word", sight},
+		{"sight-rooms", "Eight rooms in one worker on two cores, engines scene and sight", sightTogether},
 		{"crowded", "Many rooms of 320x180 in one worker on two cores, scripted model", crowded},
 		{"demo", "Cost of the demo (server, world, encoder, bot, voice): scene engine and nano", demo},
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"sync"
 	"time"
 
@@ -83,7 +84,7 @@ func startRole(r *run, role processRole, at location) (*process, location) {
 	}
 	cmd := self("role", string(role))
 	if role == roleHostile {
-		cmd = niced(cmd)
+		cmd = under(cmd, "nice", "-n", "10")
 	}
 	in, err := json.Marshal(at)
 	r.Check(err)
@@ -97,10 +98,10 @@ func startRole(r *run, role processRole, at location) (*process, location) {
 	return p, at
 }
 
-// niced returns the command at a lower priority.
-func niced(cmd *exec.Cmd) *exec.Cmd {
-	args := append([]string{"-n", "10", cmd.Path}, cmd.Args[1:]...)
-	out := exec.Command("nice", args...) //nolint:noctx // this program; process.stop ends it
+// under returns the command run by another program, such as nice with its arguments, which becomes it.
+func under(cmd *exec.Cmd, program ...string) *exec.Cmd {
+	args := slices.Concat(program[1:], []string{cmd.Path}, cmd.Args[1:])
+	out := exec.Command(program[0], args...) //nolint:noctx // process.stop ends it
 	out.Env = cmd.Env
 	return out
 }

@@ -48,7 +48,6 @@ func sight(r *run) {
 	r.AtMost("event in the delayed picture to the first word, median", bench.MS(quantile.Of(words, 0.5)), 1000, "ms")
 	r.AtMost("event in the delayed picture to the first word, p95", bench.MS(quantile.Of(words, 0.95)), 2000, "ms")
 	r.Note("delay of the picture, median", "%.1f s", quantile.Of(delays, 0.5).Seconds())
-	sightTogether(r)
 	r.Note("load of the machine", "%s", loadAverage())
 }
 

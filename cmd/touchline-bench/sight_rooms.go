@@ -59,6 +59,7 @@ func sightTogether(r *run) {
 		bench.MS(quantile.Of(scene.words, 0.5)), bench.MS(quantile.Of(scene.words, 0.95)))
 	r.AtMost("eight rooms with sight, the same, median", bench.MS(quantile.Of(sight.words, 0.5)), 1000, "ms")
 	r.AtMost("eight rooms with sight, the same, p95", bench.MS(quantile.Of(sight.words, 0.95)), 2000, "ms")
+	r.Note("load of the machine", "%s", loadAverage())
 }
 
 // roomsTogether runs an agent worker with an engine on two cores, with a camera, a bot and a viewer in each room.
@@ -76,8 +77,8 @@ func roomsTogether(r *run, engine string) (res roomsTold) {
 		r.Check(err)
 		r.Wait(time.Second) // people do not come to all rooms at once
 	}
-	p := worker(r, at, []string{
-		engineSetting + engine, "GOMAXPROCS=2", "TOUCHLINE_AGENT_HISTORY_STORE=file", "TOUCHLINE_AGENT_HISTORY_PATH=" + store,
+	p := worker(r, at, twoCores, []string{
+		engineSetting + engine, "TOUCHLINE_AGENT_HISTORY_STORE=file", "TOUCHLINE_AGENT_HISTORY_PATH=" + store,
 	})
 	r.Wait(settleTime)
 	from := time.Now()
