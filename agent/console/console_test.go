@@ -391,10 +391,10 @@ func (r *running) ask(method, path, body string, header ...string) answer {
 	return answer{resp.StatusCode, resp.Header, data}
 }
 
-// connect opens an endless answer; it ends with the test.
+// connect opens an endless answer; it ends with the test, or after two minutes.
 func (r *running) connect(path string, header ...string) *http.Response {
 	r.t.Helper()
-	ctx, cancel := context.WithCancel(r.t.Context())
+	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Minute) // a stream that does not end fails its test
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.url(path), nil)
 	require.NoError(r.t, err)
 	for i := 0; i+1 < len(header); i += 2 {
