@@ -353,6 +353,8 @@ uint8_t *tl_raw_room(tl_encoder *e, int head, int size) {
 	return e->raw->data + ROOM_HEAD - head;
 }
 
+void tl_raw_free(tl_encoder *e) { av_buffer_unref(&e->raw); }
+
 int tl_encode_raw(tl_encoder *e, int w, int h, int key) {
 	AVFrame *f = e->in;
 	int format = AV_PIX_FMT_YUV420P;

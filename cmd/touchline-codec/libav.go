@@ -166,6 +166,9 @@ func (e *encoder) room(n int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(p)), n)
 }
 
+// leave frees the buffer of room, which close keeps for the next encoder.
+func (e *encoder) leave() { C.tl_raw_free(&e.c) }
+
 // raw encodes the picture in the buffer.
 func (e *encoder) raw(m wire.Raw) error {
 	err := C.tl_encode_raw(&e.c, C.int(m.Width), C.int(m.Height), cBool(m.Flags&wire.FlagForceKey != 0))

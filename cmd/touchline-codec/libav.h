@@ -58,6 +58,7 @@ int tl_encode_newest(tl_encoder *e, tl_decoder *d, int key);
 // tl_raw_room allocates an aligned raw picture of size bytes and returns the
 // address head bytes before it.
 uint8_t *tl_raw_room(tl_encoder *e, int head, int size);
+void tl_raw_free(tl_encoder *e);
 // tl_encode_raw encodes the picture in that buffer.
 int tl_encode_raw(tl_encoder *e, int w, int h, int key);
 // tl_encoded takes the next access unit and returns 1, or 0 if there is none. The

@@ -114,6 +114,7 @@ func (s *server) close() {
 		s.dec.close()
 	}
 	s.enc.close()
+	s.enc.leave()
 }
 
 // place reads raw pictures directly into the encoder's buffer.
