@@ -341,7 +341,11 @@ func (l *Loop) newestFramesLocked(newest media.VideoFrame) []window.Frame {
 	l.picture.Add(newest)
 	frames := l.picture.Select(l.task.Agent.Frames, l.task.Agent.Stride)
 	if len(frames) > 0 && l.opts.Rules != nil {
-		l.album.add(frames)
+		if l.engine.Capabilities().Facts {
+			l.album.clear() // no rule is tried on past looks
+		} else {
+			l.album.add(frames)
+		}
 		l.judge.observe(frames[len(frames)-1])
 	}
 	return frames

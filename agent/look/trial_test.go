@@ -75,6 +75,13 @@ func TestTryRule(t *testing.T) {
 		trials, err = r.TryRule(t.Context(), rule, false, look.MaxTrials)
 		require.NoError(t, err)
 		require.Less(t, len(trials), 4, "looks at another source are forgotten")
+
+		time.Sleep(time.Minute)
+		r.engine.Become(inference.Capabilities{Instructions: true, Facts: true})
+		time.Sleep(10 * time.Second)
+		trials, err = r.TryRule(t.Context(), rule, false, look.MaxTrials)
+		require.NoError(t, err)
+		require.Len(t, trials, 1, "an engine that decides by facts needs no past looks")
 		r.stop()
 	})
 }

@@ -11,6 +11,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#ifdef __GLIBC__
+// Runs come from many threads, and a heap of each would keep what its largest run needed. Threads that begin before keep theirs.
+__attribute__((constructor)) static void one_heap(void) { mallopt(M_ARENA_MAX, 1); }
+#endif
+
 void *tl_open(const char *path, const char **why) {
   void *h = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
   *why = h ? NULL : dlerror();

@@ -22,8 +22,8 @@ type SessionOptions struct {
 	// NoMemoryPattern turns off the planning of buffers per input shape, for graphs whose shapes change with every run.
 	NoMemoryPattern bool
 
-	// Arena keeps the memory of a run for the next ones on the CPU, for runs that need tens of megabytes: what malloc keeps of those on
-	// many threads is several times as much. CUDA has it always.
+	// Arena keeps the memory of a run for the next ones on the CPU, for runs that need tens of megabytes: malloc keeps more of those. CUDA
+	// has it always.
 	Arena bool
 
 	// Limit is the maximum size of the session's arena on CUDA, its weights included, except Placed ones; 0 is none. Beyond it runs fail with
