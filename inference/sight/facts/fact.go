@@ -19,6 +19,7 @@ const (
 	reachesEdge  = 1.5             // seconds in which its speed takes it there
 	speedSpan    = 1400 * time.Millisecond
 	quietView    = 3                       // people up to which one comes "into view"
+	crowdLooks   = 1300 * time.Millisecond // between looks, above which more people are not told apart
 	arriveWait   = 1600 * time.Millisecond // for others who come along
 	arriveJoin   = 2400 * time.Millisecond // between those who came together
 	edgeReach    = 0.5                     // of another one, within which a first box at the picture's edge is no arrival
@@ -152,14 +153,15 @@ func (t *track) motion(span time.Duration, aspect float64) (vx, vy, growth float
 }
 
 // edge returns the side that an area comes from, or goes to if its speed is reversed: it is near it, or its speed takes it there soon.
-func edge(a, v area) side {
+func (w *watch) edge(a, v area) side {
+	within := max(reachesEdge, w.tracker.gap.Seconds()*1.4) // its speed may be measured too low
 	best, soonest := noSide, math.Inf(1)
 	for _, g := range a.gaps(v) {
 		if g.departing <= 0.01 {
 			continue
 		}
 		takes := max(g.size, 0) / g.departing
-		if (g.size < nearEdge || takes < reachesEdge) && takes < soonest-0.15 {
+		if (g.size < nearEdge || takes < within) && takes < soonest-0.15 {
 			best, soonest = g.side, takes
 		}
 	}
@@ -176,8 +178,8 @@ func (w *watch) returns(t *track, old lost) bool {
 	from, to := t.startSpeed(), o.endSpeed()
 	came, _ := from.centre()
 	went, _ := to.centre()
-	out := edge(o.box, area{}.plus(-1, to))
-	if out != noSide && edge(t.first, from) == out || came*went < 0 && w.walking(came, t) && w.walking(went, o) {
+	out := w.edge(o.box, area{}.plus(-1, to))
+	if out != noSide && w.edge(t.first, from) == out || came*went < 0 && w.walking(came, t) && w.walking(went, o) {
 		return false
 	}
 	// Its way leads on to where the new one began, and the new one's way comes from where it was lost.
@@ -208,7 +210,7 @@ func (w *watch) begin(t *track) {
 			return
 		}
 	}
-	late := t.born-w.viewAt >= settleTime || edge(t.first, t.startSpeed()) != noSide
+	late := t.born-w.viewAt >= settleTime || w.edge(t.first, t.startSpeed()) != noSide
 	if w.viewTold && late && w.steady() {
 		w.arrivals = append(w.arrivals, t)
 	}
@@ -220,7 +222,7 @@ func (w *watch) arrive() {
 		return
 	}
 	first := w.arrivals[0]
-	from := func(t *track) side { return edge(t.first, t.startSpeed()) }
+	from := func(t *track) side { return w.edge(t.first, t.startSpeed()) }
 	at := from(first)
 	var same []*track
 	w.arrivals = slices.DeleteFunc(w.arrivals, func(t *track) bool {
@@ -240,7 +242,7 @@ func (w *watch) arrive() {
 		}
 		return !w.alone(t, reach, along)
 	})
-	if at == noSide && w.knownPeople() > quietView || len(same) == 0 {
+	if at == noSide && w.knownPeople() > quietView || w.blurred() || len(same) == 0 {
 		return // perhaps it was there before and only seen late: the number tells it
 	}
 	f := fact{kind: enterFact, at: same[len(same)-1].born, rank: 2, tracks: same, side: at}
@@ -264,6 +266,9 @@ func (w *watch) knownPeople() int {
 	return n
 }
 
+// blurred reports whether looks are so rare that people in a crowd are taken for each other.
+func (w *watch) blurred() bool { return w.tracker.gap > crowdLooks && w.knownPeople() > quietView }
+
 // alone reports whether nothing of its group was near when a track began, but for what began with it: a pair that parts is no arrival.
 func (w *watch) alone(t *track, reach float64, together time.Duration) bool {
 	for _, o := range w.tracker.tracks {
@@ -282,10 +287,10 @@ func (w *watch) alone(t *track, reach float64, together time.Duration) bool {
 func (w *watch) end(t *track) {
 	w.gone = append(slices.DeleteFunc(w.gone, func(l lost) bool { return w.now-l.at >= returnTime }), lost{t, w.now})
 	w.arrivals = slices.DeleteFunc(w.arrivals, func(a *track) bool { return a == t })
-	if t.at-t.born < leaveAge || !w.steady() || t.hidden || w.doubled(t) {
+	if t.at-t.born < leaveAge || !w.steady() || t.hidden || w.blurred() || w.doubled(t) {
 		return
 	}
-	if to := edge(t.box, area{}.plus(-1, t.endSpeed())); to != noSide {
+	if to := w.edge(t.box, area{}.plus(-1, t.endSpeed())); to != noSide {
 		w.add(fact{kind: leaveFact, at: t.at, rank: 3, tracks: []*track{t}, side: to})
 	}
 }

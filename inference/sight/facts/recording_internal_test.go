@@ -248,16 +248,63 @@ func (r recording) repeated(n int) recording {
 	return r
 }
 
+// every returns the recording with each nth look, beginning at one. A look knows of the cuts and pans before it.
+func (r recording) every(n, from int) recording {
+	all, camera := r.Looks, 0
+	r.Looks = nil
+	for i, l := range all {
+		if camera != 1 {
+			camera = max(camera, l.Camera)
+		}
+		if i%n == from {
+			l.Camera, camera = camera, 0
+			r.Looks = append(r.Looks, l)
+		}
+	}
+	return r
+}
+
 // TestNothingComes has ten minutes of views in which nothing arrives or leaves: a still with noise, the same in the dark, a tree in the
-// wind, a camera that turns over standing people and back.
+// wind, a camera that turns over standing people and back; with looks every 0.4 to 2 s.
 func TestNothingComes(t *testing.T) {
 	for _, name := range []string{"static", "dark", "tree", "pan"} {
-		w := newTestWatcher(1)
 		r := recorded(t, name)
-		r.repeated(600000/r.Looks[len(r.Looks)-1].T+1).play(w, func(time.Duration) {})
-		for _, f := range w.log {
-			require.NotContains(t, []kind{enterFact, appearFact, leaveFact, runFact, crossFact}, f.kind, "%s: %s at %s", name, f, f.at)
+		r = r.repeated(600000/r.Looks[len(r.Looks)-1].T + 1)
+		for n := 1; n <= 5; n++ {
+			for from := range n {
+				w := newTestWatcher(1)
+				r.every(n, from).play(w, func(time.Duration) {})
+				for _, f := range w.log {
+					require.NotContains(t, []kind{enterFact, appearFact, leaveFact, runFact, crossFact}, f.kind, "%s: %s at %s", name, f, f.at)
+				}
+			}
 		}
+	}
+}
+
+// TestRareLooksInACrowd: with fewer looks than people need to be told apart, arrivals are missed; hardly any is false.
+func TestRareLooksInACrowd(t *testing.T) {
+	list, clip := listOf(t), recorded(t, "vtest")
+	for n := 2; n <= 5; n++ {
+		right, wrong := 0, 0
+		for from := range n {
+			w := newTestWatcher(1)
+			clip.every(n, from).play(w, func(time.Duration) {})
+			for _, f := range w.log {
+				if f.kind != enterFact {
+					continue
+				}
+				if slices.ContainsFunc(list, func(l listed) bool {
+					return l.what == "arrives" && l.side == f.side && (l.at-f.at).Abs() <= 3*time.Second
+				}) {
+					right++
+				} else {
+					wrong++
+				}
+			}
+		}
+		t.Logf("a look every %d ms, from %d starts: %d arrivals right, %d wrong", 400*n, n, right, wrong)
+		require.LessOrEqual(t, 20*wrong, right+wrong)
 	}
 }
 

@@ -10,11 +10,15 @@ import (
 // SureScore is the least score of a box that begins a track; a lower one only continues it.
 const SureScore = 0.5
 
-// Constants of the tracker. Times hold at 1.7 to 5 looks a second.
+// Constants of the tracker. They hold at 1.7 to 5 looks a second; with fewer, boxes are sought farther away and fewer are enough.
 const (
 	faintScore   = 0.3                     // continues one
 	believeHits  = 3                       // sure boxes until a track is believed
 	believeGap   = 1600 * time.Millisecond // the longest gap between them
+	clearScore   = 0.7                     // of a box that counts for two after a gap of rareLooks
+	usualLooks   = 400 * time.Millisecond  // between looks
+	rareLooks    = 800 * time.Millisecond
+	rarestLooks  = 2500 * time.Millisecond // no longer gap counts
 	keepLost     = 2 * time.Second         // without a box until a track ends
 	keepHidden   = 5 * time.Second         // the same while another track covers it
 	keepLeaving  = 700 * time.Millisecond  // the same at the edge that it moves to
@@ -127,7 +131,7 @@ func (t *track) since(age time.Duration) (point, bool) {
 
 // startSpeed and endSpeed return mean speeds over the first and last part of the path, a second.
 func (t *track) startSpeed() area {
-	var late point
+	late := t.path[min(1, len(t.path)-1)]
 	for _, p := range t.path[1:] {
 		if p.at-t.path[0].at <= speedSpan {
 			late = p
@@ -143,7 +147,7 @@ func (t *track) endSpeed() area {
 			return meanSpeed(p, last)
 		}
 	}
-	return area{}
+	return meanSpeed(t.path[max(0, len(t.path)-2)], last)
 }
 
 func meanSpeed(a, b point) area {
@@ -164,7 +168,7 @@ func touches(a, v area, leaving float64, sides ...side) bool {
 }
 
 // update continues the track with a box.
-func (t *track) update(now time.Duration, b Box) {
+func (t *track) update(now, gap time.Duration, b Box) {
 	box, dt := areaOf(b), (now - t.at).Seconds()
 	v := area{}.plus(1/max(dt, 1e-3), box.plus(-1, t.box))
 	expected := t.expected(now)
@@ -173,10 +177,12 @@ func (t *track) update(now time.Duration, b Box) {
 	}
 	t.speed = v.limited(1)
 	if b.Score >= SureScore {
-		if now-t.sureAt > believeGap {
+		if now-t.sureAt > max(believeGap, 2*gap) {
 			t.hits = 0
 		}
-		t.hits++
+		if t.hits++; gap >= rareLooks && b.Score >= clearScore {
+			t.hits++ // for the looks that were left out
+		}
 		t.sureAt = now
 		t.votes[b.Class] += float64(b.Score)
 		t.looks[b.Class]++
@@ -200,15 +206,18 @@ func (t *track) continues(old *track) {
 // tracker follows boxes from look to look.
 type tracker struct {
 	tracks []*track
-	last   int // number of the newest track
+	last   int           // number of the newest track
+	at     time.Duration // of the last look
+	gap    time.Duration // before it
 }
 
 // push takes the boxes of a look and returns the tracks that are believed now for the first time, and those that ended.
 func (k *tracker) push(now time.Duration, boxes []Box) (began, ended []*track) {
+	k.gap, k.at = min(now-k.at, rarestLooks), now
 	free := slices.DeleteFunc(slices.Clone(boxes), func(b Box) bool { return groupOf(b.Class) == thing })
 	for _, level := range [][2]float32{{SureScore, 2}, {faintScore, SureScore}} {
 		for _, p := range k.pairs(now, free, level[0], level[1]) {
-			p.track.update(now, free[p.box])
+			p.track.update(now, k.gap, free[p.box])
 			free[p.box].Score = -1 // taken
 			if !p.track.sure && p.track.hits >= believeHits {
 				p.track.sure = true
@@ -243,7 +252,7 @@ func (k *tracker) begin(now time.Duration, b Box) {
 func (k *tracker) patience(t *track, now time.Duration) time.Duration {
 	t.hidden = false
 	if !t.sure {
-		return believeGap / 2
+		return max(believeGap/2, k.gap)
 	}
 	b := t.expected(now)
 	for _, o := range k.tracks {
@@ -256,7 +265,7 @@ func (k *tracker) patience(t *track, now time.Duration) time.Duration {
 	if touches(b, t.speed, 0.01) || touches(t.box, t.speed, 0.01) {
 		return keepLeaving
 	}
-	return keepLost
+	return max(keepLost, k.gap)
 }
 
 type pair struct {
@@ -268,6 +277,7 @@ type pair struct {
 // pairs matches the tracks without a box of now with boxes of the scores from least to below most, the best pair first.
 func (k *tracker) pairs(now time.Duration, boxes []Box, least, most float32) []pair {
 	var all []pair
+	reach := matchReach * max(1, k.gap.Seconds()/usualLooks.Seconds())
 	for _, t := range k.tracks {
 		if t.at >= now {
 			continue
@@ -278,7 +288,7 @@ func (k *tracker) pairs(now time.Duration, boxes []Box, least, most float32) []p
 				continue
 			}
 			box := areaOf(b)
-			near := expected.grown(matchReach).iou(box.grown(matchReach))
+			near := expected.grown(reach).iou(box.grown(reach))
 			if near >= matchLeast && expected.alike(box) >= matchHeights {
 				all = append(all, pair{t, i, expected.iou(box) + near/2})
 			}

@@ -113,6 +113,44 @@ func TestFactsOfOnePerson(t *testing.T) {
 	require.InDelta(t, 5.2, w.log[0].at.Seconds(), 0.5)
 }
 
+// TestRareLooks: with a look every 1.6 to 2 s, a person who walks in, stays and walks out is told within 4 s.
+func TestRareLooks(t *testing.T) {
+	const comes, stays, goes, gone = 8 * time.Second, 13 * time.Second, 20 * time.Second, 26 * time.Second
+	for gap := 1600 * time.Millisecond; gap <= 2*time.Second; gap += 200 * time.Millisecond {
+		for first := time.Duration(0); first < gap; first += gap / 8 {
+			w := newTestWatcher(1)
+			told := map[kind]time.Duration{}
+			for now := first; now < 40*time.Second; now += gap {
+				l := Look{PTS: now}
+				switch {
+				case now < comes:
+				case now < stays:
+					l.Boxes = []Box{walker(0, 0.1, now-comes)}
+				case now < goes:
+					l.Boxes = []Box{walker(0.5, 0, 0)}
+				case now < gone-time.Second:
+					l.Boxes = []Box{walker(0.5, 0.1, now-goes)}
+				}
+				w.Push(l)
+				for _, f := range w.log {
+					if _, ok := told[f.kind]; !ok {
+						told[f.kind] = now
+					}
+				}
+			}
+			require.Contains(t, told, enterFact)
+			require.Contains(t, told, leaveFact)
+			require.LessOrEqual(t, told[enterFact]-comes, 4*time.Second, "%s from %s: %v", gap, first, told)
+			for _, f := range w.log {
+				require.NotEqual(t, appearFact, f.kind)
+				if f.kind == enterFact || f.kind == leaveFact {
+					require.Equal(t, map[kind]side{enterFact: leftSide, leaveFact: rightSide}[f.kind], f.side)
+				}
+			}
+		}
+	}
+}
+
 func TestFactsAreToldOnce(t *testing.T) {
 	w := newTestWatcher(3)
 	told := map[string]int{}
