@@ -144,7 +144,10 @@ func (b *board) stale(f inference.Frame) (stale []*boardLine, places []inference
 // while its text stayed, as a clock does, or cannot be read.
 func (l *boardLine) due(moved [blocks]int, now time.Duration) (due, slow bool) {
 	unsure, fails := l.same < l.need, l.failed >= readFailed
-	if l.thumb == nil || unsure && !fails {
+	switch {
+	case fails && l.missed > 0: // gone, by all signs
+		return false, false
+	case l.thumb == nil || unsure && !fails:
 		return true, false
 	}
 	changed := unsure && l.same > 0

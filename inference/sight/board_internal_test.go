@@ -210,6 +210,29 @@ func TestBoardUnreadable(t *testing.T) {
 	require.InDelta(t, reads+10, b.s.reads, 1)
 }
 
+// TestBoardOfGoneLines: the place of a line that a search misses and that cannot be read is not read again until a search finds one there.
+func TestBoardOfGoneLines(t *testing.T) {
+	b := newTestBoard(t)
+	b.reads("GOAL")
+	lines := b.s.lines
+	b.s.lines = nil
+	for range 2*int(findEvery/(400*time.Millisecond)) + readFailed {
+		b.look("", true)
+	}
+	require.Equal(t, []string{"GOAL"}, b.Texts())
+	reads := b.s.reads
+	for range 5 {
+		b.look("", true)
+	}
+	require.Equal(t, reads, b.s.reads)
+	b.s.lines = lines
+	n := 0
+	for ; len(b.look("FULL TIME", true)) == 0; n++ {
+		require.Less(t, n, 20)
+	}
+	require.Equal(t, []string{"FULL TIME"}, b.Texts())
+}
+
 // TestBoardOfMovingThings: what is found once, at another place in each search, is not searched for again at once.
 func TestBoardOfMovingThings(t *testing.T) {
 	b := newTestBoard(t)

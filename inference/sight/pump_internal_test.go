@@ -3,6 +3,8 @@ package sight
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,6 +117,60 @@ func TestPumpsShareSlots(t *testing.T) {
 		}
 		require.Equal(t, 1, most)
 		require.Equal(t, []int{20, 20, 20}, counts)
+	})
+}
+
+// Eight rooms whose looks do not fit into one slot: each gives up the parts, then half its rate, and keeps its text. None gets fewer looks
+// than the others, or waits for long. With half the work they are whole again.
+func TestManyRoomsShareFairly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const rooms, heavy, light = 8, 2 * time.Minute, 6 * time.Minute
+		slots := make(chan struct{}, 1)
+		looks := make([][]seen, rooms)
+		var work sync.WaitGroup
+		began := time.Now()
+		for i := range rooms {
+			p := newPump(slots, everyLook, func(f inference.Frame, e effort) error {
+				looks[i] = append(looks[i], seen{f.PTS, e, time.Now()})
+				took := 60 * time.Millisecond
+				if e == full {
+					took = 150 * time.Millisecond
+				}
+				if time.Since(began) > heavy {
+					took /= 10
+				}
+				time.Sleep(took)
+				return nil
+			})
+			work.Go(func() {
+				time.Sleep(time.Duration(i) * 23 * time.Millisecond)
+				feed(p, 0, heavy+light)
+				p.close()
+			})
+		}
+		work.Wait()
+		var counts []int
+		for _, of := range looks {
+			n := 0
+			for i, s := range of {
+				if i > 0 {
+					require.Less(t, s.began.Sub(of[i-1].began), 2*time.Second)
+				}
+				switch since := s.began.Sub(began); {
+				case since > 10*time.Second && since < heavy:
+					n++
+					require.NotEqual(t, full, s.effort)
+					fallthrough
+				case since < heavy:
+					require.NotEqual(t, noText, s.effort)
+				}
+			}
+			counts = append(counts, n)
+			require.Equal(t, full, of[0].effort)
+			require.Equal(t, full, of[len(of)-1].effort)
+		}
+		t.Log(counts)
+		require.GreaterOrEqual(t, slices.Min(counts)*10, slices.Max(counts)*9)
 	})
 }
 
