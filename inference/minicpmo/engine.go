@@ -39,8 +39,8 @@ type Options struct {
 	Workers int
 	// Threads is the number of threads of one operator on the CPU; 0 means one per core.
 	Threads int
-	// Staged makes Open return as soon as answers can begin: on a GPU by the first weight set and without the model's voice. The rest is loaded
-	// behind them, and Status tells what is missing.
+	// Staged makes Open return as soon as answers can begin: on a GPU by the first weight set and without the model's voice. The rest is
+	// loaded behind them, and Status tells what is missing.
 	Staged bool
 	// Stock makes ONNX Runtime run all decode steps, without own kernels, to compare them.
 	Stock bool

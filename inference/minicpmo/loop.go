@@ -127,13 +127,18 @@ func (l *loop) lend(ctx context.Context, work func(at []int32, slot int) error) 
 			return context.Cause(ctx)
 		}
 		l.Wake()
+		var err error
 		select {
-		case err := <-t.done:
-			if !errors.Is(err, errNoSlot) {
-				return err
-			}
+		case err = <-t.done:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			select {
+			case <-l.tasks: // not begun
+				return context.Cause(ctx)
+			case err = <-t.done:
+			}
+		}
+		if !errors.Is(err, errNoSlot) {
+			return err
 		}
 		select {
 		case <-time.After(retry):

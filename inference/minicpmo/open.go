@@ -187,9 +187,20 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 	e.maxPrompt = min(o.Config.MaxInputTokens, sel.layout.MaxLen-1)
 	e.uncut = sel.layout.MaxLen < long[0]
 	o.Progress(1, "memory: "+e.plan.String())
+	if err := e.Start(ctx, e.thread(ctx, b, sel, rt, dev, release, o)); err != nil {
+		return err
+	}
+	o.Progress(100, e.Status().Detail)
+	return nil
+}
+
+// thread returns the work of the goroutine that owns the device. ctx ends with loading.
+func (e *Engine) thread(
+	ctx context.Context, b *models.Bundle, sel *selection, rt *ort.Runtime, dev *ort.Device, release func() error, o Options,
+) step.Thread {
 	var d *device
 	var w warmth
-	if err := e.Start(ctx, step.Thread{
+	return step.Thread{
 		Open: func(run context.Context) (err error) {
 			if d, err = e.openDevice(run, b, sel, rt, dev, o); err != nil {
 				return err
@@ -204,7 +215,7 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 			var loading sync.WaitGroup
 			loading.Go(func() {
 				defer close(e.loaded)
-				e.loadErr = e.loadRest(rest, d, sel, w, o)
+				e.loadErr = e.loadRest(rest, d, w, o)
 			})
 			err := e.loop.run(ctx)
 			stop()
@@ -220,11 +231,7 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 			}
 			return errors.Join(err, release())
 		},
-	}); err != nil {
-		return err
 	}
-	o.Progress(100, e.Status().Detail)
-	return nil
 }
 
 // status returns the status of an engine that answers, with a note on what is missing.
@@ -251,46 +258,55 @@ func (e *Engine) stillLoading(d *device) string {
 }
 
 // loadRest loads what answers can begin without.
-func (e *Engine) loadRest(ctx context.Context, d *device, sel *selection, w warmth, o Options) error {
+func (e *Engine) loadRest(ctx context.Context, d *device, w warmth, o Options) (err error) {
 	if o.test.rest != nil {
 		o.test.rest()
 	}
-	var failed error
-	without := ""
-	t := func(work func([]int32, int) error) error { return e.loop.lend(ctx, work) }
-	for set := len(d.sessions); set < len(sel.decoders) && failed == nil; set++ {
-		s, err := d.openDecoder(ctx, set, o)
-		if err == nil {
-			err = d.addSet(ctx, s, &w, t)
+	note := ""
+	for set := len(d.sessions); set < len(d.sel.decoders); set++ {
+		if err = e.loadSet(ctx, d, set, &w, o); err != nil {
+			note = fmt.Sprintf("; without %s, see the log", d.sel.decoders[set].Weights)
+			break
 		}
-		if o.test.steps != nil {
-			w.steps = o.test.steps
-		}
-		if err == nil {
-			err = t(func([]int32, int) error { e.loop.adopt(w, d.prefillSet()); return nil })
-			e.Ready(e.status(sel, d.dev, e.stillLoading(d)))
-		} else {
-			failed, without = err, fmt.Sprintf("; without %s, see the log", sel.decoders[set].Weights)
-		}
+		e.Ready(e.status(d.sel, d.dev, e.stillLoading(d)))
 	}
 	if v := e.loading; v != nil {
-		err := v.Wait(ctx)
-		if err == nil {
-			err = t(func([]int32, int) error { e.loop.voice = v.Talker; return nil })
-		}
-		if err == nil {
-			e.voice.Store(v)
-		} else {
+		failed := v.Wait(ctx)
+		if failed != nil {
 			e.loading = nil
-			e.mute(errors.Join(err, v.Close()))
+			failed = errors.Join(failed, v.Close())
+		} else if failed = e.loop.lend(ctx, func([]int32, int) error { e.loop.voice = v.Talker; return nil }); failed == nil {
+			e.voice.Store(v)
+		}
+		if ctx.Err() == nil {
+			e.mute(failed)
 		}
 	}
-	if failed != nil && ctx.Err() == nil {
-		e.log.Error().Err(failed).Msg("answers go on without a part of the model")
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	e.measureMemory(d.dev, sel)
-	e.Ready(e.status(sel, d.dev, without))
-	return failed
+	if err != nil {
+		e.log.Error().Err(err).Msg("answers go on without a part of the model")
+	}
+	e.measureMemory(d.dev, d.sel)
+	e.Ready(e.status(d.sel, d.dev, note))
+	return err
+}
+
+// loadSet loads one more weight set and makes the loop use it.
+func (e *Engine) loadSet(ctx context.Context, d *device, set int, w *warmth, o Options) error {
+	t := func(work func([]int32, int) error) error { return e.loop.lend(ctx, work) }
+	s, err := d.openDecoder(ctx, set, o)
+	if err != nil {
+		return err
+	}
+	if err := d.addSet(ctx, s, w, t); err != nil {
+		return err
+	}
+	if o.test.steps != nil {
+		w.steps = o.test.steps
+	}
+	return t(func([]int32, int) error { e.loop.adopt(*w, d.prefillSet()); return nil })
 }
 
 // chooseVoice gives a selection the voice of the bundle, if it has one. A bundle whose voice is not whole has none.

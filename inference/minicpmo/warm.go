@@ -43,7 +43,8 @@ func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth
 		}
 	}
 	for set := range d.sessions {
-		if err := d.warmSet(ctx, set, &w, alone, func(done float64) { progress(int((float64(set) + done) * 80 / float64(len(d.sessions)))) }); err != nil {
+		part := func(done float64) { progress(int((float64(set) + done) * 80 / float64(len(d.sessions)))) }
+		if err := d.warmSet(ctx, set, &w, alone, part); err != nil {
 			return w, err
 		}
 	}
