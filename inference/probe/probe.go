@@ -30,3 +30,13 @@ func Devices(library string) ([]models.Device, error) {
 	}
 	return out, nil
 }
+
+// GPUs returns the names of the GPUs visible to the runtime, by number.
+func GPUs(library string) ([]string, error) {
+	m, err := host.Open(library, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	return m.Runtime.GPUs()
+}

@@ -96,21 +96,12 @@ func (d *Device) open() error {
 		d.where = where
 		return err
 	}
-	if file := d.runtime.missingProvider(); file != "" {
-		return fmt.Errorf("%w: %s is missing: `make runtime-cuda` fetches an ONNX Runtime that has it", ErrNoCUDA, file)
-	}
-	d.runtime.lib.mu.Lock()
-	cuda, err := d.runtime.lib.loadCUDA()
-	d.runtime.lib.mu.Unlock()
+	cuda, n, err := d.runtime.gpus()
 	if err != nil {
 		return err
 	}
-	var n C.int
-	if err := cudaError(cuda, "count GPUs", C.tl_cuda_count(cuda, &n)); err != nil {
-		return fmt.Errorf("%w: %w", ErrNoCUDA, err)
-	}
-	if d.index < 0 || d.index >= int(n) {
-		return fmt.Errorf("%w: GPU %d of %d visible ones does not exist", ErrNoCUDA, d.index, int(n))
+	if d.index < 0 || d.index >= n {
+		return fmt.Errorf("%w: GPU %d of %d visible ones does not exist", ErrNoCUDA, d.index, n)
 	}
 	if err := cudaError(cuda, "make a CUDA stream", C.tl_cuda_stream(cuda, C.int(d.index), C.int(d.order), &d.stream)); err != nil {
 		return fmt.Errorf("open GPU %d: %w", d.index, err)
@@ -119,14 +110,49 @@ func (d *Device) open() error {
 		C.tl_cuda_stream_free(cuda, C.int(d.index), d.stream)
 		return err
 	}
-	d.name = fmt.Sprintf("GPU %d", d.index)
-	var name [256]C.char
-	if C.tl_cuda_name(cuda, C.int(d.index), &name[0], C.int(len(name))) == 0 {
-		d.name = C.GoString(&name[0])
-	}
-	d.cuda = cuda
+	d.name, d.cuda = gpuName(cuda, d.index), cuda
 	d.count(1)
 	return nil
+}
+
+// gpus returns CUDA, and the number of GPUs visible to the process.
+func (r *Runtime) gpus() (*C.tl_cuda, int, error) {
+	if file := r.missingProvider(); file != "" {
+		return nil, 0, fmt.Errorf("%w: %s is missing: `make runtime-cuda` fetches an ONNX Runtime that has it", ErrNoCUDA, file)
+	}
+	r.lib.mu.Lock()
+	cuda, err := r.lib.loadCUDA()
+	r.lib.mu.Unlock()
+	if err != nil {
+		return nil, 0, err
+	}
+	var n C.int
+	if err := cudaError(cuda, "count GPUs", C.tl_cuda_count(cuda, &n)); err != nil {
+		return nil, 0, fmt.Errorf("%w: %w", ErrNoCUDA, err)
+	}
+	return cuda, int(n), nil
+}
+
+// GPUs returns the names of the GPUs visible to the process, by number.
+func (r *Runtime) GPUs() ([]string, error) {
+	cuda, n, err := r.gpus()
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, n)
+	for i := range names {
+		names[i] = gpuName(cuda, i)
+	}
+	return names, nil
+}
+
+// gpuName returns the driver's name of a GPU.
+func gpuName(cuda *C.tl_cuda, index int) string {
+	var name [256]C.char
+	if C.tl_cuda_name(cuda, C.int(index), &name[0], C.int(len(name))) != 0 {
+		return fmt.Sprintf("GPU %d", index)
+	}
+	return C.GoString(&name[0])
 }
 
 // gpu counts the open devices of a GPU, and has the value that they share.
