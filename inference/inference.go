@@ -392,6 +392,8 @@ type Status struct {
 	Detail string
 	// VoiceProblem is the reason for answers without the requested speech; "" without a problem.
 	VoiceProblem string
+	// Problem is what a ready model lacks, as a GPU that was lost, and its remedy; "" without a problem.
+	Problem string
 }
 
 // ErrNotReady is returned when a model cannot answer yet; the caller may retry.

@@ -10,6 +10,9 @@ import (
 	"touchline/internal/check"
 )
 
+// maxGPU is the largest number of a GPU.
+const maxGPU = 63
+
 // DefaultSlots of the built-in model, where the memory suffices.
 const DefaultSlots = 64
 
@@ -23,6 +26,8 @@ type Config struct {
 	Device string `yaml:"device" env:"DEVICE"`
 	// GPU is the number of the GPU.
 	GPU int `yaml:"gpu" env:"GPU"`
+	// GPUs are the numbers of several GPUs, as "0,1", or "all"; "" means GPU alone.
+	GPUs string `yaml:"gpus" env:"GPUS"`
 	// Weights are "auto" (int4 for few rooms and fp16 or bf16, as the bundle has it, for many where both fit), "int4", "fp16", "bf16" or,
 	// on the CPU, "fp32".
 	Weights string `yaml:"weights" env:"WEIGHTS"`
@@ -96,7 +101,10 @@ func (c Config) Validate() error {
 		s.That(slices.Contains(values, value), path, rule, fmt.Sprintf("%q", value))
 	}
 	oneOf("device", c.Device, "cuda or cpu", "cuda", "cpu")
-	s.That(c.GPU >= 0 && c.GPU <= 63, "gpu", "between 0 and 63", c.GPU)
+	s.That(c.GPU >= 0 && c.GPU <= maxGPU, "gpu", fmt.Sprintf("between 0 and %d", maxGPU), c.GPU)
+	_, err := c.listed()
+	s.That(c.GPUs == allGPUs || err == nil, "gpus", errGPUs.Error(), strconv.Quote(c.GPUs))
+	s.That(c.GPUs == "" || c.GPU == 0, "gpus", fmt.Sprintf("empty beside gpu %d: set one of the two", c.GPU), strconv.Quote(c.GPUs))
 	if c.Device == "cpu" {
 		oneOf("weights", c.Weights, "auto, int4 or fp32 when the device is cpu", "auto", "int4", "fp32")
 		oneOf("memory", c.Memory, "auto when the device is cpu", "auto")

@@ -63,6 +63,8 @@ type testOptions struct {
 	rest func()
 	// weights changes those of own kernels.
 	weights func(*device)
+	// card makes the options of one of several cards, whose number is in the settings.
+	card func(Options) Options
 	// voices in place of the bundle's.
 	voices map[string]voice.Reference
 }

@@ -171,6 +171,16 @@ func (o Options) WithVoices(voices map[string]voice.Reference) Options {
 	return o
 }
 
+// WithCards opens each GPU of the settings as a CPU, with the options that card returns.
+func (o Options) WithCards(card func(gpu int, o Options) Options) Options {
+	o.test.card = func(o Options) Options {
+		gpu := o.Config.MiniCPM.GPU
+		o.Config.MiniCPM.GPU = 0
+		return card(gpu, o)
+	}
+	return o
+}
+
 // both joins a float and an int4 selection into one with two weight sets.
 func both(options []selection) []selection {
 	s := options[len(options)-1]
