@@ -3,6 +3,7 @@ package agent
 import (
 	"context"
 	"strconv"
+	"strings"
 	"time"
 
 	"touchline/agent/command"
@@ -187,17 +188,17 @@ func (s *Session) Snapshot() Snapshot {
 	now, view := time.Now(), s.View()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	phase, can, source := s.engine.Status().Phase, s.engine.Capabilities(), s.picture.Source()
+	model, can, source := s.engine.Status(), s.engine.Capabilities(), s.picture.Source()
 	out := Snapshot{
 		Status:       s.statusLocked(view.State, now),
 		Engine:       s.engine.Name(),
-		EngineNote:   s.Looks.Note(),
+		EngineNote:   strings.TrimSpace(s.Looks.Note() + " " + redact.Addresses(model.Problem)),
 		Capabilities: Capabilities{can.Instructions, can.Languages, can.Structured, can.Speech},
 		RuleNames:    can.RuleNames,
 		AlertNote:    s.alertNote(now),
 		Covered:      s.cover.reason(),
 
-		ModelLoaded:    phase == inference.PhaseReady,
+		ModelLoaded:    model.Phase == inference.PhaseReady,
 		CaptureRunning: source.Fresh(now),
 		MonitorMode:    "IDLE",
 		Instruction:    view.Instruction,
@@ -208,7 +209,7 @@ func (s *Session) Snapshot() Snapshot {
 		Profiles:       view.Profiles,
 		CycleCount:     s.Looks.State().Cycle,
 		FramesBuffered: s.picture.Len(),
-		VoiceProblem:   redact.Addresses(s.engine.Status().VoiceProblem),
+		VoiceProblem:   redact.Addresses(model.VoiceProblem),
 		LongSide:       view.Media.LongSide,
 		MaxSlices:      view.Inference.MaxSlices,
 		WindowSize:     view.Media.WindowSize,

@@ -41,13 +41,9 @@ func newBuiltIn(cfg minicpmo.Settings, frames, threads int, log zerolog.Logger) 
 	}
 	load := func(ctx context.Context, progress engine.Progress) (inference.Model, error) {
 		log.Info().Str("bundle", bundle.Dir).Str("device", cfg.MiniCPM.Device).Msg("loading the model")
-		e, err := minicpmo.Open(ctx, bundle, minicpmo.Options{
+		return minicpmo.OpenModel(ctx, bundle, minicpmo.Options{
 			Config: cfg, Frames: frames, Threads: threads, Progress: progress, Logger: log, Staged: true,
 		})
-		if err != nil {
-			return nil, err
-		}
-		return e, nil
 	}
 	can := inference.Capabilities{
 		Instructions: true, Structured: true, Speech: cfg.Voice.Enabled && bundle.Manifest.Dims.Speech != nil,

@@ -1,6 +1,8 @@
 package bot
 
 import (
+	"strconv"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"touchline/inference"
@@ -17,11 +19,30 @@ const metricPrefix = "touchline_engine_"
 // collectEngine collects the metrics of the built-in model while it is loaded. The counters
 // start again when the model is loaded again.
 func collectEngine(loaded inference.Model, ch chan<- prometheus.Metric) {
-	model, ok := loaded.(interface{ Stats() minicpmo.Stats })
-	if !ok {
+	out, unused := metrics.Writer{Out: ch, Prefix: metricPrefix}, 0
+	switch model := loaded.(type) {
+	case interface {
+		Each(func(gpu int, e *minicpmo.Engine))
+	}:
+		model.Each(func(gpu int, e *minicpmo.Engine) {
+			if e == nil {
+				unused++
+				return
+			}
+			out := out
+			out.Labels = prometheus.Labels{"gpu": strconv.Itoa(gpu)}
+			collectStats(out, e.Stats())
+		})
+	case interface{ Stats() minicpmo.Stats }:
+		collectStats(out, model.Stats())
+	default:
 		return
 	}
-	s := model.Stats()
+	out.Gauge("gpus_unused", "Of several GPUs those that do not answer: they load, did not open, or were lost.", float64(unused))
+}
+
+// collectStats collects the metrics of one device.
+func collectStats(out metrics.Writer, s minicpmo.Stats) {
 	for _, d := range []struct {
 		name, help string
 		d          minicpmo.Distribution
@@ -38,9 +59,8 @@ func collectEngine(loaded inference.Model, ch chan<- prometheus.Metric) {
 		{"batch_size", "Answers decoded by one run.", s.Batch},
 		{"vision_images", "Pictures embedded by one run.", s.Images},
 	} {
-		ch <- histogram(metricPrefix+d.name, d.help, d.d)
+		out.Out <- histogram(out, d.name, d.help, d.d)
 	}
-	out := metrics.Writer{Out: ch, Prefix: metricPrefix}
 	out.Counter("prompt_tokens_total", "Tokens fed, those of pictures included.", float64(s.Prompt))
 	out.Counter("tokens_total", "Tokens generated; its rate is tokens a second, of all rooms.", float64(s.Tokens))
 	for set, n := range s.Steps {
@@ -80,11 +100,8 @@ func collectEngine(loaded inference.Model, ch chan<- prometheus.Metric) {
 
 // collectDevice collects the metrics of how the model uses its device.
 func collectDevice(out metrics.Writer, s minicpmo.Stats) {
-	own := 0.0
-	if s.OwnKernels {
-		own = 1
-	}
-	out.Gauge("own_kernels", "1 when own CUDA kernels run the decode steps of few answers; on a GPU the log says why it is 0.", own)
+	const own = "1 when own CUDA kernels run the decode steps of few answers; on a GPU the log says why it is 0."
+	out.Gauge("own_kernels", own, metrics.Flag(s.OwnKernels))
 	out.Gauge("second_weights_from", "Answers at once from which the second set of weights decodes; 0 is never.", float64(s.Switch))
 	const memory = "Memory of the device: planned for the model, used by loading it, free afterwards."
 	out.Gauge("memory_bytes", memory, float64(s.MemoryPlanned), "kind", "planned")
@@ -139,7 +156,7 @@ func collectRecognizer(r *engine.Recognizer, name string, ch chan<- prometheus.M
 const bucketLimit = 24
 
 // histogram converts a distribution. It merges neighbouring buckets beyond bucketLimit.
-func histogram(name, help string, d minicpmo.Distribution) prometheus.Metric {
+func histogram(out metrics.Writer, name, help string, d minicpmo.Distribution) prometheus.Metric {
 	together := (len(d.Bounds) + bucketLimit - 1) / bucketLimit
 	buckets := make(map[float64]uint64, bucketLimit)
 	var sum uint64
@@ -149,5 +166,5 @@ func histogram(name, help string, d minicpmo.Distribution) prometheus.Metric {
 			buckets[bound] = sum
 		}
 	}
-	return prometheus.MustNewConstHistogram(prometheus.NewDesc(name, help, nil, nil), d.Count, d.Sum, buckets)
+	return prometheus.MustNewConstHistogram(prometheus.NewDesc(out.Prefix+name, help, nil, out.Labels), d.Count, d.Sum, buckets)
 }

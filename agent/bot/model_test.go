@@ -139,12 +139,18 @@ func metrics(t *testing.T, e *bot.Engine) map[string]float64 {
 	return values
 }
 
-// mortal is a model whose device a test can lose.
+// mortal is a model whose device a test can lose. It reports a second device, which is lost.
 type mortal struct {
 	*minicpmo.Engine
 
 	lost chan struct{}
 	dead atomic.Bool
+}
+
+// Each has the engine and the lost device.
+func (m *mortal) Each(f func(gpu int, e *minicpmo.Engine)) {
+	f(0, m.Engine)
+	f(1, nil)
 }
 
 // Lost is closed by kill.
@@ -155,7 +161,9 @@ func (m *mortal) Status() inference.Status {
 	if m.dead.Load() {
 		return inference.Status{Phase: inference.PhaseFailed, Detail: minicpmo.ErrDeviceLost.Error()}
 	}
-	return m.Engine.Status()
+	st := m.Engine.Status()
+	st.Problem = "1 of 2 GPUs in use"
+	return st
 }
 
 func (m *mortal) kill() {
@@ -202,7 +210,11 @@ func TestLoadingIsSeenAndALostDeviceEndsTheBot(t *testing.T) {
 	close(goOn)
 	require.Eventually(t, func() bool { status, _ := get(t, url+"readyz"); return status == http.StatusOK }, patience, 20*time.Millisecond)
 	_, text := get(t, url+"metrics")
-	require.Contains(t, text, "touchline_engine_slots 8")
+	require.Contains(t, text, `touchline_engine_slots{gpu="0"} 8`)
+	require.Contains(t, text, `touchline_engine_answers_total{gpu="0",outcome="done"}`)
+	require.Contains(t, text, `touchline_engine_step_seconds_count{gpu="0"}`)
+	require.Contains(t, text, "touchline_engine_gpus_unused 1")
+	require.Contains(t, b.Snapshot().EngineNote, "1 of 2 GPUs in use")
 	h.camera("room", "")
 	require.Eventually(t, func() bool { return len(records.Records()) > 0 }, patience, 50*time.Millisecond)
 

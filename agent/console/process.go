@@ -101,14 +101,18 @@ func (s *Server) getReady(w http.ResponseWriter, _ *http.Request) error {
 
 // getWorkerReady answers for a process with any number of rooms: it is ready when its engine is.
 func (s *Server) getWorkerReady(w http.ResponseWriter) error {
+	detail := "rooms: " + strconv.Itoa(len(s.rooms.list()))
 	if s.opts.Engine != nil {
 		switch st := s.opts.Engine(); st.Phase {
 		case inference.PhaseLoading, inference.PhaseWarming, inference.PhaseFailed:
 			return writeJSON(w, http.StatusServiceUnavailable, health{notReady, cmp.Or(st.Detail, loading(st.Percent))})
 		case inference.PhaseReady, inference.PhaseUnloaded: // an unloaded engine loads again on demand
+			if st.Problem != "" {
+				detail += "; " + st.Problem
+			}
 		}
 	}
-	return writeJSON(w, http.StatusOK, health{"ready", "rooms: " + strconv.Itoa(len(s.rooms.list()))})
+	return writeJSON(w, http.StatusOK, health{"ready", detail})
 }
 
 func loading(percent int) string { return "the model is loading: " + strconv.Itoa(percent) + " %" }

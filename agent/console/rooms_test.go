@@ -35,6 +35,7 @@ func TestReadyWithTheEngine(t *testing.T) {
 		{inference.Status{Phase: inference.PhaseWarming, Percent: 80, Detail: "first run"}, 503, "first run"},
 		{inference.Status{Phase: inference.PhaseFailed, Detail: "no such file"}, 503, "no such file"},
 		{inference.Status{Phase: inference.PhaseReady, Percent: 100}, 200, "rooms: 0"},
+		{inference.Status{Phase: inference.PhaseReady, Percent: 100, Problem: "1 of 2 GPUs in use"}, 200, "rooms: 0; 1 of 2 GPUs in use"},
 		{inference.Status{Phase: inference.PhaseUnloaded, Detail: "loads again on demand"}, 200, "rooms: 0"},
 	} {
 		status = tt.status

@@ -130,7 +130,14 @@ func modelParts(cfg minicpmo.Config) []part {
 			bundlePart.err = fmt.Errorf("model bundle %s has no vision tower: convert a checkpoint that has one", bundle.Dir)
 		}
 	}
-	return append([]part{bundlePart}, runtimeParts(cfg.Runtime, cfg.Device, cfg.GPU)...)
+	cards, err := []int{cfg.GPU}, error(nil)
+	if cfg.Device == string(models.DeviceCUDA) {
+		cards, err = cfg.Cards()
+	}
+	if err != nil {
+		cards = []int{0} // the parts have the error
+	}
+	return append([]part{bundlePart}, runtimeParts(cfg.Runtime, cfg.Device, cards...)...)
 }
 
 // recognizerParts checks the bundles of a recognizer; kind precedes its name.
@@ -151,15 +158,24 @@ func recognizerParts(cfg inference.RecognizerConfig, kind string) []part {
 	return []part{p, {what: "aligner bundle", ok: cfg.Aligner, err: err}}
 }
 
-// runtimeParts checks ONNX Runtime, and the GPU if the device is one.
-func runtimeParts(library, device string, number int) []part {
+// runtimeParts checks ONNX Runtime, and the GPUs if the device is one.
+func runtimeParts(library, device string, cards ...int) []part {
 	devices, err := probe.Devices(library)
 	out := []part{{what: "ONNX Runtime", ok: "runs here", err: err}}
-	if err == nil && device == string(models.DeviceCUDA) {
-		gpu := part{what: "GPU", ok: fmt.Sprintf("CUDA device %d", number)}
-		if !slices.Contains(devices, models.DeviceCUDA) {
-			gpu.err = errors.New("this machine or its ONNX Runtime has no CUDA: `make runtime-cuda` gets the runtime, an NVIDIA driver " +
-				"must be there; small models run with --model-device cpu")
+	if err != nil || device != string(models.DeviceCUDA) {
+		return out
+	}
+	if !slices.Contains(devices, models.DeviceCUDA) {
+		return append(out, part{what: "GPU", err: errors.New("this machine or its ONNX Runtime has no CUDA: `make runtime-cuda` gets the " +
+			"runtime, an NVIDIA driver must be there; small models run with --model-device cpu")})
+	}
+	names, err := probe.GPUs(library)
+	for _, n := range cards {
+		gpu := part{what: fmt.Sprintf("GPU %d", n), err: err}
+		if n < len(names) {
+			gpu.ok = names[n]
+		} else if err == nil {
+			gpu.err = fmt.Errorf("the process sees %d GPUs, whose numbers begin at 0: change the setting or CUDA_VISIBLE_DEVICES", len(names))
 		}
 		out = append(out, gpu)
 	}

@@ -33,7 +33,8 @@ func (f Func) Collect(ch chan<- prometheus.Metric) { f(ch) }
 // Writer sends metrics to a collection.
 type Writer struct {
 	Out    chan<- prometheus.Metric
-	Prefix string // of all names
+	Prefix string            // of all names
+	Labels prometheus.Labels // of all metrics, besides their own
 }
 
 // Gauge sends a gauge, with at most one label: its name and its value.
@@ -48,7 +49,7 @@ func (w Writer) Counter(name, help string, v float64, label ...string) {
 
 func (w Writer) send(kind prometheus.ValueType, name, help string, v float64, label []string) {
 	names := label[:len(label)/2]
-	desc := prometheus.NewDesc(w.Prefix+name, help, names, nil)
+	desc := prometheus.NewDesc(w.Prefix+name, help, names, w.Labels)
 	w.Out <- prometheus.MustNewConstMetric(desc, kind, v, label[len(names):]...)
 }
 
