@@ -35,6 +35,7 @@ type benchModelCmd struct {
 	Interim  string        `type:"existingdir" help:"A faster bundle of speech recognition: also measure interim texts by it."`
 	Ears     string        `type:"existingdir" help:"A bundle of speech recognition: measure --rooms alone and beside 64 who speak."`
 	Device   string        `enum:"cuda,cpu" default:"cuda" help:"The device to run on."`
+	GPUs     []int         `name:"gpus" default:"0" help:"Numbers of the GPUs. Several measure the table of many rooms only, on all."`
 	Runs     int           `default:"30" help:"Runs per row."`
 	Prompt   int           `default:"414" help:"Tokens of a prompt."`
 	Answer   int           `default:"40" help:"Tokens of an answer."`
@@ -86,6 +87,9 @@ type part struct {
 // used and freed slows its next model by 4 % (measured on an H200: decode step
 // of the second engine against the first).
 func (c *benchModelCmd) parts() []part {
+	if len(c.GPUs) > 1 {
+		return []part{{"rooms", (*modelBench).cards}}
+	}
 	parts := []part{{"stages", (*modelBench).stages}}
 	if c.Head4 != "" {
 		parts = append(parts, part{"head4", func(b *modelBench) { b.decode(b.open(b.Head4, b.config("int4")), b.Head4, "int4") }})
@@ -186,6 +190,9 @@ func (c *benchModelCmd) all(ctx context.Context) (all result, err error) {
 	return all, nil
 }
 
+// list writes the numbers of a flag.
+func list(n []int) string { return strings.Trim(strings.ReplaceAll(fmt.Sprint(n), " ", ","), "[]") }
+
 // child measures a part in its own process.
 func (c *benchModelCmd) child(ctx context.Context, part string) (found result, err error) {
 	self, err := os.Executable()
@@ -203,7 +210,7 @@ func (c *benchModelCmd) child(ctx context.Context, part string) (found result, e
 	args := []string{
 		"bench", "model", c.Bundle, "--device", c.Device, "--runs", strconv.Itoa(c.Runs), "--prompt", strconv.Itoa(c.Prompt),
 		"--answer", strconv.Itoa(c.Answer), "--duration", c.Duration.String(), "--interval", c.Interval.String(),
-		"--rooms", strings.Trim(strings.ReplaceAll(fmt.Sprint(c.Rooms), " ", ","), "[]"), "--part", part, "--out", f.Name(),
+		"--rooms", list(c.Rooms), "--gpus", list(c.GPUs), "--part", part, "--out", f.Name(),
 	}
 	if c.Head4 != "" {
 		args = append(args, "--head-4", c.Head4)

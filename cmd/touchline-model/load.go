@@ -167,11 +167,14 @@ func waitUntil(ctx context.Context, t time.Time) bool {
 	}
 }
 
-// written is a load of rooms with written answers. Loads of one bench have different numbers, so that no picture is in a cache.
-func (b *modelBench) written(e *minicpmo.Engine, p tokenizer.Prompt, rooms int, number uint64) *load {
+// written is a load of rooms with written answers, spread over engines. Loads of one bench have different numbers, so that no picture is
+// in a cache.
+func (b *modelBench) written(e *minicpmo.Engine, p tokenizer.Prompt, rooms int, number uint64, more ...*minicpmo.Engine) *load {
+	engines := append([]*minicpmo.Engine{e}, more...)
 	return &load{
 		rooms: rooms, interval: b.Interval, duration: b.Duration,
 		cycle: func(ctx context.Context, room int, frames []inference.Frame, first func()) error {
+			e := engines[room%len(engines)]
 			r := request(e, p, b.Answer, uint64(room))
 			r.Frames, r.Source = frames, number<<32|uint64(room)
 			_, err := ask(ctx, e, r, first)
@@ -180,8 +183,22 @@ func (b *modelBench) written(e *minicpmo.Engine, p tokenizer.Prompt, rooms int, 
 	}
 }
 
+// sum returns the statistics of engines together that the table of many rooms has.
+func sum(engines []*minicpmo.Engine) (s minicpmo.Stats) {
+	s = engines[0].Stats()
+	for _, e := range engines[1:] {
+		more := e.Stats()
+		s.Busy, s.Tokens, s.MemoryUsed = s.Busy+more.Busy, s.Tokens+more.Tokens, s.MemoryUsed+more.MemoryUsed
+		for i, n := range more.Gap.Counts {
+			s.Gap.Counts[i] += n
+		}
+		s.Gap.Sum, s.Gap.Count = s.Gap.Sum+more.Gap.Sum, s.Gap.Count+more.Gap.Count
+	}
+	return s
+}
+
 // many runs the loads of --rooms and writes their table.
-func (b *modelBench) many(e *minicpmo.Engine) {
+func (b *modelBench) many(engines ...*minicpmo.Engine) {
 	if len(b.Rooms) == 0 || b.Rooms[0] == 0 {
 		return
 	}
@@ -190,12 +207,12 @@ func (b *modelBench) many(e *minicpmo.Engine) {
 		"between two tokens p50 / p99", "GPU busy", "tokens/s", "memory",
 	}}
 	out, failures := &strings.Builder{}, &strings.Builder{}
-	p := b.text(e, oneFilm().next(cycleFrames))
+	p := b.text(engines[0], oneFilm().next(cycleFrames))
 	for n, rooms := range b.Rooms {
-		before := e.Stats()
-		l := b.written(e, p, rooms, uint64(n+1))
+		before := sum(engines)
+		l := b.written(engines[0], p, rooms, uint64(n+1), engines[1:]...)
 		b.Check(l.run(b.Context()))
-		after := e.Stats()
+		after := sum(engines)
 		pair := func(d []time.Duration) string {
 			return fmt.Sprintf("%v / %v", quantile.Of(d, .5).Round(time.Millisecond), quantile.Of(d, .95).Round(time.Millisecond))
 		}
@@ -203,15 +220,19 @@ func (b *modelBench) many(e *minicpmo.Engine) {
 		row := strings.Fields(fmt.Sprintln(rooms, l.arrived, l.dropped, l.failed))
 		cells = append(cells, append(row, pair(l.first), pair(l.whole), fmt.Sprint(l.backlog),
 			fmt.Sprintf("%.1f / %.1f ms", 1e3*gaps.Quantile(.5), 1e3*gaps.Quantile(.99)),
-			fmt.Sprintf("%.0f %%", 100*(after.Busy-before.Busy).Seconds()/l.elapsed.Seconds()),
+			fmt.Sprintf("%.0f %%", 100*(after.Busy-before.Busy).Seconds()/l.elapsed.Seconds()/float64(len(engines))),
 			fmt.Sprintf("%.0f", float64(after.Tokens-before.Tokens)/l.elapsed.Seconds()), size(after.MemoryUsed)))
 		fmt.Fprintf(os.Stderr, "%d rooms: cycle %s\n", rooms, pair(l.whole))
 		if l.err != nil {
 			fmt.Fprintf(failures, "\nfirst failure of %d rooms: %v\n", rooms, l.err)
 		}
 	}
-	fmt.Fprintf(out, "\nOpen load: a cycle per room every %v (Poisson), %d frames (%d new), %d tokens in (%d before the frames), %d out, "+
-		"%v a row\n\n", b.Interval, cycleFrames, newFrames, len(p.IDs), p.Images[0].Start, b.Answer, b.Duration)
+	on := ""
+	if n := len(engines); n > 1 {
+		on = fmt.Sprintf(" on %d GPUs", n)
+	}
+	fmt.Fprintf(out, "\nOpen load%s: a cycle per room every %v (Poisson), %d frames (%d new), %d tokens in (%d before the frames), %d out, "+
+		"%v a row\n\n", on, b.Interval, cycleFrames, newFrames, len(p.IDs), p.Images[0].Start, b.Answer, b.Duration)
 	bench.WriteMarkdown(out, cells)
 	b.found.Many += out.String() + failures.String()
 }

@@ -78,10 +78,25 @@ func (b *modelBench) rooms() {
 	b.many(e)
 }
 
+// cards measures many rooms on several GPUs.
+func (b *modelBench) cards() {
+	var engines []*minicpmo.Engine
+	for _, gpu := range b.GPUs {
+		c := b.config("auto")
+		c.MiniCPM.GPU = gpu
+		e := b.open(b.Bundle, c)
+		engines = append(engines, e)
+		b.found.Detail, b.found.Planned = e.Status().Detail, b.found.Planned+e.Plan().Total()
+	}
+	b.found.Device, b.found.Used = fmt.Sprintf("%d GPUs", len(engines)), sum(engines).MemoryUsed
+	b.many(engines...)
+}
+
 func (b *modelBench) config(weights string) minicpmo.Settings {
 	c := minicpmo.DefaultSettings()
 	c.MaxSlices, c.MaxTokens = 1, b.Answer
 	c.MiniCPM.Device, c.MiniCPM.Weights, c.MiniCPM.Runtime = b.Device, weights, b.Library
+	c.MiniCPM.GPU = b.GPUs[0]
 	c.MiniCPM.SuppressTokens = nil
 	c.Voice.Enabled = false
 	c.MiniCPM.Queue = 4096 // An open load counts waiting requests instead of dropping them.
