@@ -117,7 +117,7 @@ func newNano(cfg Settings, log zerolog.Logger) (*Engine, error) {
 	if c.Path, err = nano.Bundle(context.Background(), models.Cache(), nano.RunProgram); err != nil {
 		return nil, fmt.Errorf("prepare nano: %w", err)
 	}
-	c.Device, c.Weights, c.Slots, c.VisionCache = "cpu", "fp32", cmp.Or(c.Slots, nano.Slots), min(c.VisionCache, nano.VisionCache)
+	c.Device, c.GPUs, c.Weights, c.Slots, c.VisionCache = "cpu", "", "fp32", cmp.Or(c.Slots, nano.Slots), min(c.VisionCache, nano.VisionCache)
 	c.PrefixCache = min(c.PrefixCache, nano.PrefixCache)
 	settings := minicpmo.Settings{Config: cfg.Engine, MiniCPM: c}
 	local, err := newBuiltIn(settings, cfg.Agent.Frames, nano.Threads, log)

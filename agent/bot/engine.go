@@ -13,7 +13,6 @@ import (
 	"touchline/inference/minicpmo"
 	"touchline/inference/voice"
 	"touchline/internal/metrics"
-	"touchline/models"
 )
 
 // Engine is an engine that rooms can share. Run of the built-in model also returns when the first load failed, and, with
@@ -43,11 +42,8 @@ func (e *Engine) manage(load engine.Load, opts engine.Options, cfg inference.Con
 
 // newLocalEngine makes the engine of a model that runs in this process.
 func newLocalEngine(local *builtIn, cfg minicpmo.Settings, log zerolog.Logger) (*Engine, error) {
-	cards := 1
-	if cfg.MiniCPM.Device == string(models.DeviceCUDA) {
-		gpus, _ := cfg.MiniCPM.Cards() // loading reports the error
-		cards = max(len(gpus), 1)
-	}
+	gpus, _ := cfg.MiniCPM.Cards() // loading reports the error
+	cards := max(len(gpus), 1)
 	slots := cards * cmp.Or(cfg.MiniCPM.Slots, minicpmo.DefaultSlots)
 	e := &Engine{Note: local.note}
 	err := e.manage(local.load, engine.Options{

@@ -130,12 +130,9 @@ func modelParts(cfg minicpmo.Config) []part {
 			bundlePart.err = fmt.Errorf("model bundle %s has no vision tower: convert a checkpoint that has one", bundle.Dir)
 		}
 	}
-	cards, err := []int{cfg.GPU}, error(nil)
-	if cfg.Device == string(models.DeviceCUDA) {
-		cards, err = cfg.Cards()
-	}
+	cards, err := cfg.Cards()
 	if err != nil {
-		cards = []int{0} // the parts have the error
+		cards = []int{0} // the parts of the runtime have the error
 	}
 	return append([]part{bundlePart}, runtimeParts(cfg.Runtime, cfg.Device, cards...)...)
 }

@@ -5,6 +5,7 @@ package minicpmo_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -148,13 +149,12 @@ func TestLostCard(t *testing.T) {
 	text, err := look(t, a, func() { _, failure = look(t, b, nil) })
 	require.NoError(t, err)
 	require.Equal(t, want, text)
-	var lost *minicpmo.LostCardError
-	require.ErrorAs(t, failure, &lost)
-	require.Equal(t, 1, lost.GPU)
+	require.ErrorIs(t, failure, minicpmo.ErrCardLost)
+	require.ErrorContains(t, failure, "GPU 1: lost during the answer")
 	require.NotErrorIs(t, failure, minicpmo.ErrDeviceLost, "the process goes on")
 	st := manager.Status()
 	require.Equal(t, inference.PhaseReady, st.Phase)
-	require.Contains(t, st.Problem, "1 of 2 GPUs in use; GPU 1: the CUDA context is lost")
+	require.Contains(t, st.Problem, "1 of 2 GPUs not used: GPU 1: the CUDA context is lost")
 	text, err = look(t, b, nil)
 	require.NoError(t, err)
 	require.Equal(t, want, text, "the room has moved")
@@ -252,7 +252,7 @@ func TestCardThatDoesNotOpen(t *testing.T) {
 	require.Equal(t, map[int]uint64{1: 1}, done(m))
 	require.Eventually(t, func() bool {
 		st := m.Status()
-		return st.Phase == inference.PhaseReady && len(st.Problem) > 0 && st.Problem[:19] == "1 of 3 GPUs in use;"
+		return st.Phase == inference.PhaseReady && strings.HasPrefix(st.Problem, "2 of 3 GPUs not used: GPU 0: open ")
 	}, patience, time.Millisecond)
 
 	_, err = minicpmo.OpenModel(t.Context(), tiny(t), cards(t, small, small))

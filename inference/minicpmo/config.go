@@ -10,8 +10,10 @@ import (
 	"touchline/internal/check"
 )
 
-// maxGPU is the largest number of a GPU.
-const maxGPU = 63
+const (
+	maxGPU  = 63    // the largest number of a GPU
+	allGPUs = "all" // every GPU that the process sees
+)
 
 // DefaultSlots of the built-in model, where the memory suffices.
 const DefaultSlots = 64
@@ -26,7 +28,7 @@ type Config struct {
 	Device string `yaml:"device" env:"DEVICE"`
 	// GPU is the number of the GPU.
 	GPU int `yaml:"gpu" env:"GPU"`
-	// GPUs are the numbers of several GPUs, as "0,1", or "all"; "" means GPU alone.
+	// GPUs are the numbers of several GPUs, as "0,1", or "all", in place of GPU; "" means GPU alone.
 	GPUs string `yaml:"gpus" env:"GPUS"`
 	// Weights are "auto" (int4 for few rooms and fp16 or bf16, as the bundle has it, for many where both fit), "int4", "fp16", "bf16" or,
 	// on the CPU, "fp32".
@@ -102,9 +104,12 @@ func (c Config) Validate() error {
 	}
 	oneOf("device", c.Device, "cuda or cpu", "cuda", "cpu")
 	s.That(c.GPU >= 0 && c.GPU <= maxGPU, "gpu", fmt.Sprintf("between 0 and %d", maxGPU), c.GPU)
-	_, err := c.listed()
-	s.That(c.GPUs == allGPUs || err == nil, "gpus", errGPUs.Error(), strconv.Quote(c.GPUs))
-	s.That(c.GPUs == "" || c.GPU == 0, "gpus", fmt.Sprintf("empty beside gpu %d: set one of the two", c.GPU), strconv.Quote(c.GPUs))
+	if c.GPUs != allGPUs {
+		_, err := c.Cards()
+		s.That(err == nil, "gpus", errGPUs.Error(), strconv.Quote(c.GPUs))
+	}
+	s.That(c.GPUs == "" || c.GPU == 0 && c.Device == "cuda", "gpus",
+		fmt.Sprintf("empty with gpu %d and device %s: leave gpu at 0, and set device to cuda", c.GPU, c.Device), strconv.Quote(c.GPUs))
 	if c.Device == "cpu" {
 		oneOf("weights", c.Weights, "auto, int4 or fp32 when the device is cpu", "auto", "int4", "fp32")
 		oneOf("memory", c.Memory, "auto when the device is cpu", "auto")
