@@ -16,6 +16,7 @@ import (
 	"touchline/inference/engine"
 	"touchline/inference/internal/ort/orttest"
 	"touchline/inference/minicpmo"
+	"touchline/inference/minicpmo/voice"
 )
 
 // cpuCard is a CPU in place of a GPU, which a test can lose, and hold before a step.
@@ -260,4 +261,39 @@ func TestCardThatDoesNotOpen(t *testing.T) {
 	require.ErrorContains(t, err, "GPU 1: open ")
 	var full *minicpmo.DoesNotFitError
 	require.ErrorAs(t, err, &full)
+}
+
+// TestLostCardSpeaks: a room speaks from another card after its own was lost: answers, and texts that are read.
+func TestLostCardSpeaks(t *testing.T) {
+	orttest.NoLeaks(t)
+	one, two := &cpuCard{}, &cpuCard{}
+	o := cards(t, one, two)
+	o.Config.Voice.Enabled, o.Config.MaxTokens, o.Now = true, 24, hurried()
+	o = o.WithVoices(map[string]voice.Reference{inference.DefaultVoice: promptVoice(t)})
+	m, err := minicpmo.OpenModel(t.Context(), speakingBundle(t), o)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, m.Close()) }()
+	require.Eventually(t, func() bool { return len(done(m)) == 2 }, patience, time.Millisecond)
+	require.True(t, m.Capabilities().Speech)
+	a, b := room(t, m), room(t, m)
+	want, same := say(t, a, "What is it?"), say(t, b, "What is it?")
+	require.NoError(t, want.err)
+	require.Positive(t, want.samples)
+	require.Equal(t, want.text, same.text)
+	require.Equal(t, map[int]uint64{0: 1, 1: 1}, done(m))
+
+	two.lost.Store(true)
+	got := say(t, b, "What is it?")
+	require.NoError(t, got.err)
+	require.Nil(t, got.failure)
+	require.Equal(t, want.text, got.text)
+	require.Positive(t, got.samples)
+	heard := 0
+	for c, err := range b.(inference.Speaker).Speak(t.Context(), "It is a word.", inference.VoiceModel, "en") {
+		require.NoError(t, err)
+		heard += len(c.Audio)
+	}
+	require.Positive(t, heard)
+	b.(inference.VoiceCanceller).CancelVoice()
+	require.Len(t, done(m), 1)
 }

@@ -7,16 +7,8 @@ import (
 	"touchline/inference/internal/ort"
 )
 
-// trapping is a kernel that ends with an error, in the driver's language for any card.
-const trapping = `
-.version 7.0
-.target sm_80
-.address_size 64
-.visible .entry lose(.param .u64 unused)
-{
-	trap;
-}
-`
+// trapping is a kernel that ends with an error.
+const trapping = `extern "C" __global__ void lose(void *unused) { asm volatile("trap;"); }`
 
 // Trap loses the device's context, which all devices on its GPU share, and returns the error.
 func Trap(dev *ort.Device) error {
@@ -24,7 +16,15 @@ func Trap(dev *ort.Device) error {
 	if err != nil {
 		return err
 	}
-	m, err := d.load([]byte(trapping + "\x00"))
+	c, err := NewCompiler(dev.Library, "")
+	if err != nil {
+		return err
+	}
+	cubin, err := c.Compile(trapping, d.Arch, nil)
+	if err != nil {
+		return err
+	}
+	m, err := d.load(cubin)
 	if err != nil {
 		return err
 	}
@@ -32,6 +32,5 @@ func Trap(dev *ort.Device) error {
 	if err != nil {
 		return err
 	}
-	unused := new(uint64)
-	return errors.Join(k.launch(1, 1, 1, false, unsafe.Pointer(unused)), dev.Synchronize())
+	return errors.Join(k.launch(1, 1, 1, false, unsafe.Pointer(new(uint64))), dev.Synchronize())
 }
