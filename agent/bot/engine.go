@@ -2,6 +2,7 @@ package bot
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 
@@ -36,6 +37,14 @@ func (e *Engine) manage(load engine.Load, opts engine.Options, cfg inference.Con
 	}
 	if e.ModelManager, err = engine.New(load, opts); err != nil {
 		return fmt.Errorf("prepare the %s engine: %w", opts.Name, err)
+	}
+	return nil
+}
+
+// Whole waits until nothing of the loaded model is left to load behind its answers, such as its voice.
+func (e *Engine) Whole(ctx context.Context) error {
+	if m, ok := e.Loaded().(interface{ Wait(ctx context.Context) error }); ok {
+		return m.Wait(ctx)
 	}
 	return nil
 }

@@ -94,7 +94,7 @@ func (c *sayCmd) byModel(ctx context.Context, cfg configs.Config, text string, l
 		return sp, 0, err
 	}
 	err = with(ctx, engine, func(ctx context.Context) (err error) {
-		if err := ready(ctx, engine); err != nil {
+		if err := errors.Join(ready(ctx, engine), engine.Whole(ctx)); err != nil {
 			return err
 		}
 		id := inference.VoiceModel + ":" + cmp.Or(cfg.Inference.Voice.Name, inference.DefaultVoice)

@@ -169,6 +169,16 @@ func (c *Cards) fail(k *cardEngine, err error) {
 // Lost is closed when the last GPU is lost. The process should then exit.
 func (c *Cards) Lost() <-chan struct{} { return c.lost }
 
+// Wait waits until nothing is left to load on the first GPU that answers.
+func (c *Cards) Wait(ctx context.Context) error {
+	var first *Engine
+	c.Each(func(_ int, e *Engine) { first = cmp.Or(first, e) })
+	if first == nil {
+		return nil
+	}
+	return first.Wait(ctx)
+}
+
 // Each calls f for each GPU, with its engine if it answers, else nil.
 func (c *Cards) Each(f func(gpu int, e *Engine)) {
 	c.mu.Lock()

@@ -26,19 +26,21 @@ type selection struct {
 	oneFirst bool  // also on the CPU, for tests
 	voice    *voice.Selection
 	opened   int64 // bytes of the context that the device has before anything is loaded
-	tight    bool  // a smaller voice comes before a selection after this one
+	tight    bool  // short references come before a selection after this one
+	// oneSpeaks makes one speaking slot come before a selection after this one.
+	oneSpeaks bool
 }
 
 // Memory of a CUDA process besides its allocations: the context with the kernels
 // of the runtime and of cuBLAS, and each captured graph. Measured on an H200 with
 // ONNX Runtime 1.30. openedBytes, which is assumed, is what a device takes at most as soon
-// as it is open. spareBytes is what both weight sets used more than the other parts: for
+// as it is open. spareBytes is what is used beyond the other parts: 0.5 GB with 8 to 32 slots, for
 // arenas in pieces, buffers of cuBLAS, and pictures of further sizes.
 const (
 	openedBytes  = 600e6
 	contextBytes = 620 << 20
 	graphBytes   = 640 << 10
-	spareBytes   = 400e6
+	spareBytes   = 550e6
 )
 
 // several reports whether a given text, which only a voice reads, can have its states from one run.
@@ -232,8 +234,8 @@ func (s *selection) withVoice(n, prompt int) *selection {
 	return &out
 }
 
-// speaking returns the selection with as many speaking slots as fit the memory, but two or more if the settings allow them. Only a tight
-// selection has short references before it has one speaking slot. ok is false if none fits.
+// speaking returns the selection with as many speaking slots as fit the memory, but two or more if the settings allow them, unless it is
+// tight. ok is false if none fits.
 func (s *selection) speaking(free int64) (_ *selection, ok bool) {
 	want := s.voice.Layout.Slots
 	for _, try := range []struct{ least, prompt int }{{2, s.voice.Prompt}, {2, 2 * voice.Short}, {1, 2 * voice.Short}} {
@@ -242,7 +244,7 @@ func (s *selection) speaking(free int64) (_ *selection, ok bool) {
 				return fewer, true
 			}
 		}
-		if !s.tight {
+		if !s.tight || try.prompt < s.voice.Prompt && !s.oneSpeaks {
 			break
 		}
 	}

@@ -43,11 +43,14 @@ func choose(b *models.Bundle, c Config, lengths ...int) ([]selection, error) {
 			if err != nil {
 				return nil, err
 			}
-			some[len(some)-1].tight = shortest && (asked > 0 || c.Slots <= fewSlots)
+			tight := shortest && (asked > 0 || c.Slots <= fewSlots)
+			some[len(some)-1].tight, some[len(some)-1].oneSpeaks = tight, tight
 			all = append(all, some...)
-			if least := &some[len(some)-1]; asked == 0 && shortest && c.Slots == fewSlots && least.prefixes > 0 {
-				all = append(all, *least.withoutPrefixes())
-				c.PrefixCache = 0
+			if least := &all[len(all)-1]; asked == 0 && shortest && c.Slots == fewSlots && least.prefixes > 0 {
+				least.oneSpeaks = false
+				without := *least.withoutPrefixes()
+				without.oneSpeaks, c.PrefixCache = true, 0
+				all = append(all, without)
 			}
 		}
 		if asked > 0 {
