@@ -43,7 +43,9 @@ func (e *Engine) manage(load engine.Load, opts engine.Options, cfg inference.Con
 
 // Whole waits until nothing of the loaded model is left to load behind its answers, such as its voice.
 func (e *Engine) Whole(ctx context.Context) error {
-	if m, ok := e.Loaded().(interface{ Wait(ctx context.Context) error }); ok {
+	if m, ok := e.Loaded().(interface {
+		Wait(ctx context.Context) error
+	}); ok {
 		return m.Wait(ctx)
 	}
 	return nil
