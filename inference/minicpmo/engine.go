@@ -177,7 +177,7 @@ func (e *Engine) Stats() Stats {
 	s.SlotsAll = e.loop.Layout().Slots
 	s.Cached = e.cache.size()
 	if v := e.voice.Load(); v != nil {
-		s.VoiceSlots, s.VoiceSlotsAll, s.VoiceBusy = v.Talker.Held(), v.Slots(), v.Talker.Busy()
+		s.VoiceSlots, s.VoiceBusy = v.Talker.Held(), v.Talker.Busy()
 		s.LongTurns, s.LostTurns = v.LongTurns(), v.LostTurns()
 	}
 	s.MemoryPlanned = e.plan.Total()

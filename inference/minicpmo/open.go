@@ -183,6 +183,9 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle, o Options) error {
 	}
 	sel.oneFirst = o.test.rest != nil
 	e.stats = newCounters(sel.names())
+	if sel.voice != nil { // also while it is loaded
+		e.stats.count(func(s *Stats) { s.VoiceSlotsAll = sel.voice.Layout.Slots })
+	}
 	e.sees = sel.vision != nil
 	e.maxPrompt = min(o.Config.MaxInputTokens, sel.layout.MaxLen-1)
 	e.uncut = sel.layout.MaxLen < long[0]
@@ -390,6 +393,9 @@ func (e *Engine) mute(why error) {
 		return
 	}
 	e.log.Warn().Err(why).Msg("answers have no sound of their own")
+	if e.stats != nil {
+		e.stats.count(func(s *Stats) { s.VoiceSlotsAll = 0 })
+	}
 	if e.ownVoice {
 		e.voiceProblem = why.Error()
 	}
