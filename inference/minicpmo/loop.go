@@ -60,7 +60,7 @@ type loop struct {
 	demand                  demand
 	pause                   time.Duration // maxPause less pauseMargin, except in tests
 
-	tasks chan task // that Lend waits for
+	tasks chan task // that lend waits for
 
 	prepared struct {
 		mu       sync.Mutex
@@ -112,8 +112,8 @@ type task struct {
 // patience is how long a task waits for a turn without other work.
 const patience = 200 * time.Millisecond
 
-// errNoSlot refuses a task, for now.
-var errNoSlot = errors.New("no slot is free")
+// errLater refuses a task, for now.
+var errLater = errors.New("later")
 
 // lend runs work with the device between two steps, and a free slot. It may write the given position of each other slot, which the next
 // step of the slot overwrites.
@@ -137,7 +137,7 @@ func (l *loop) lend(ctx context.Context, work func(at []int32, slot int) error) 
 			case err = <-t.done:
 			}
 		}
-		if !errors.Is(err, errNoSlot) {
+		if !errors.Is(err, errLater) {
 			return err
 		}
 		select {
@@ -162,7 +162,7 @@ func (l *loop) loadWork(least time.Duration) (bool, error) {
 	}
 	slot, _, ok := l.Pool.Take()
 	if !ok {
-		t.done <- errNoSlot
+		t.done <- errLater // all slots are in use
 		return false, nil
 	}
 	at := make([]int32, l.shape.layout.Slots)
@@ -181,17 +181,21 @@ func (l *loop) loadWork(least time.Duration) (bool, error) {
 	return true, nil
 }
 
-// adopt makes the loop use what a weight set that came later is measured to do better.
-func (l *loop) adopt(w warmth, prefillSet int) {
+// adopt makes the loop use what a weight set that came later is measured to do better, but not within a prompt.
+func (l *loop) adopt(w warmth, prefillSet int) error {
+	if l.filling != nil {
+		return errLater
+	}
 	l.weights.start(w.steps, w.ownRows)
 	l.stats.count(func(s *Stats) { s.Switch = l.weights.from() })
 	if prefillSet == l.shape.prefillSet {
-		return
+		return nil
 	}
 	l.shape.prefillSet, l.prefillCost = prefillSet, w.prefill
 	if l.systems != nil { // results of another set
 		l.keepPrefixes()
 	}
+	return nil
 }
 
 // ready queues a picture from a worker.

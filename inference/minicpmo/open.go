@@ -309,7 +309,7 @@ func (e *Engine) loadSet(ctx context.Context, d *device, set int, w *warmth, o O
 	if o.test.steps != nil {
 		w.steps = o.test.steps
 	}
-	return t(func([]int32, int) error { e.loop.adopt(*w, d.prefillSet()); return nil })
+	return t(func([]int32, int) error { return e.loop.adopt(*w, d.prefillSet()) })
 }
 
 // chooseVoice gives a selection the voice of the bundle, if it has one. A bundle whose voice is not whole has none.
