@@ -282,6 +282,7 @@ func TestAnotherEngineIsChosenMeanwhile(t *testing.T) {
 }
 
 func TestEnginesThatAreRefused(t *testing.T) {
+	t.Setenv("XDG_CACHE_HOME", t.TempDir()) // without the networks of sight
 	g := newGarage()
 	g.can["nano"] = inference.Capabilities{Languages: []string{"en", "es"}}
 	cfg := withEngine("scene")
@@ -291,8 +292,8 @@ func TestEnginesThatAreRefused(t *testing.T) {
 		for choice, want := range map[agent.EngineChoice]string{
 			{Engine: "nano"}:     `language: expected one of ["en" "es"], as the nano engine speaks nothing else, got "nl"`,
 			{Engine: "minicpmo"}: "no model is installed: start with --model DIR",
-			{Engine: "magic"}:    `engine: expected one of scene, nano, sight, got "magic"`,
-			{Engine: "remote", Server: "http://192.0.2.1:8000/v1"}: `engine: expected one of scene, nano, sight, got "http://192.0.2.1:8000/v1"`,
+			{Engine: "magic"}:    `engine: expected one of scene, nano, got "magic"`,
+			{Engine: "remote", Server: "http://192.0.2.1:8000/v1"}: `engine: expected one of scene, nano, got "http://192.0.2.1:8000/v1"`,
 		} {
 			err := b.ChangeEngine(t.Context(), choice, "ana")
 			require.ErrorContains(t, err, want)

@@ -85,6 +85,9 @@ func (b *modelBench) budget() {
 	if most == 0 {
 		b.Check(errors.New("expected a size for --memory, such as 12GB"))
 	}
+	if len(b.GPUs) != 1 || b.GPUs[0] != 0 {
+		b.Check(errors.New("--memory holds memory of GPU 0: leave --gpus out and choose the GPU by CUDA_VISIBLE_DEVICES"))
+	}
 	free := b.hold()
 	before := free()
 	e := b.open(b.Bundle, c)

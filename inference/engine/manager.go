@@ -165,7 +165,7 @@ func (k *ModelManager) Name() string {
 func (k *ModelManager) Capabilities() inference.Capabilities {
 	can := k.modelCapabilities()
 	if k.voice != nil {
-		can.Speech, can.OwnVoice = true, can.Speech
+		can.Speech, can.OwnVoice = true, can.OwnVoice || can.Speech
 	}
 	return can
 }

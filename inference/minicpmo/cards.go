@@ -198,20 +198,21 @@ func (c *Cards) Name() string { return c.name }
 // Capabilities returns those that all GPUs have which answer.
 func (c *Cards) Capabilities() (can inference.Capabilities) {
 	var least *Engine
-	mute := false
+	mute, none := false, false // now, and for good
 	c.Each(func(_ int, e *Engine) {
 		if e == nil {
 			return
 		}
-		if mute = mute || e.voice.Load() == nil; least == nil || e.maxPrompt < least.maxPrompt {
+		mute, none = mute || e.voice.Load() == nil, none || e.names.Load() == nil
+		if least == nil || e.maxPrompt < least.maxPrompt {
 			least = e
 		}
 	})
 	if least != nil {
 		can = least.Capabilities()
 	}
-	if mute {
-		can.Speech, can.OwnVoices = false, nil
+	if can.Speech = can.Speech && !mute; none {
+		can.OwnVoice, can.OwnVoices = false, nil
 	}
 	return can
 }
@@ -222,6 +223,7 @@ func (c *Cards) Status() (st inference.Status) {
 	defer c.mu.Unlock()
 	var details, problems []string
 	st.Phase = inference.PhaseFailed
+	ready := false
 	for _, k := range c.cards {
 		detail := fmt.Sprintf("GPU %d: loading", k.gpu)
 		if k.err != nil {
@@ -229,8 +231,12 @@ func (c *Cards) Status() (st inference.Status) {
 			problems = append(problems, detail)
 		} else if k.engine != nil {
 			s := k.engine.Status()
-			st.Phase, st.Percent, st.VoiceProblem = s.Phase, s.Percent, cmp.Or(st.VoiceProblem, s.VoiceProblem)
+			if ready = ready || s.Phase == inference.PhaseReady; s.Phase == inference.PhaseReady || !ready {
+				st.Phase, st.Percent, st.VoiceProblem = s.Phase, s.Percent, cmp.Or(st.VoiceProblem, s.VoiceProblem)
+			}
 			detail = fmt.Sprintf("GPU %d: %s", k.gpu, s.Detail)
+		} else if !ready {
+			st.Phase = inference.PhaseLoading
 		}
 		details = append(details, detail)
 	}

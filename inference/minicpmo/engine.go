@@ -8,7 +8,6 @@
 package minicpmo
 
 import (
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -86,6 +85,8 @@ type Engine struct {
 	// the device and, after it, load have it.
 	voice   atomic.Pointer[voice.Speech]
 	loading *voice.Speech
+	// names of the voice's references but the default one, from its first part on; nil without a voice.
+	names atomic.Pointer[[]string]
 	// loaded is closed when nothing is left to load; loadErr is why a part is missing.
 	loaded  chan struct{}
 	loadErr error
@@ -134,17 +135,12 @@ func (e *Engine) Capabilities() inference.Capabilities {
 		r.Temperature = 0
 	}
 	var voices []string
-	v := e.voice.Load()
-	if v != nil {
-		for name := range v.Names() {
-			if name != inference.DefaultVoice {
-				voices = append(voices, name)
-			}
-		}
-		slices.Sort(voices)
+	own := e.names.Load()
+	if own != nil {
+		voices = *own
 	}
 	return inference.Capabilities{
-		Instructions: true, Structured: true, Slices: true, Speech: v != nil, OwnVoices: voices,
+		Instructions: true, Structured: true, Slices: true, Speech: e.voice.Load() != nil, OwnVoice: own != nil, OwnVoices: voices,
 		VoiceLanguages: []string{"en", "zh"},
 		Sampling: &inference.Sampling{
 			Temperature: &r.Temperature, TopK: &r.TopK, TopP: &r.TopP, RepetitionPenalty: &r.RepetitionPenalty,

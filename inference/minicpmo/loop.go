@@ -104,7 +104,8 @@ func (l *loop) submit(c *cycle) error {
 
 // task is work of loading for the loop's goroutine.
 type task struct {
-	work  func(at []int32, slot int) error
+	slots int // free ones that it needs
+	work  func(at []int32, slots []int) error
 	since time.Time
 	done  chan error
 }
@@ -112,43 +113,33 @@ type task struct {
 // patience is how long a task waits for a turn without other work.
 const patience = 200 * time.Millisecond
 
-// errLater refuses a task, for now.
+// errLater puts a task back, for now.
 var errLater = errors.New("later")
 
-// lend runs work with the device between two steps, and a free slot. It may write the given position of each other slot, which the next
-// step of the slot overwrites.
-func (l *loop) lend(ctx context.Context, work func(at []int32, slot int) error) error {
-	const retry = 20 * time.Millisecond
-	for {
-		t := task{work, l.now(), make(chan error, 1)}
+// lend runs work with the device between two steps, and some free slots. It may write the given position of each other slot, which the next
+// step of the slot overwrites. One goroutine calls it.
+func (l *loop) lend(ctx context.Context, slots int, work func(at []int32, slots []int) error) error {
+	t := task{slots, work, l.now(), make(chan error, 1)}
+	select {
+	case l.tasks <- t:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	l.Wake()
+	select {
+	case err := <-t.done:
+		return err
+	case <-ctx.Done():
 		select {
-		case l.tasks <- t:
-		case <-ctx.Done():
+		case <-l.tasks: // not begun
 			return context.Cause(ctx)
-		}
-		l.Wake()
-		var err error
-		select {
-		case err = <-t.done:
-		case <-ctx.Done():
-			select {
-			case <-l.tasks: // not begun
-				return context.Cause(ctx)
-			case err = <-t.done:
-			}
-		}
-		if !errors.Is(err, errLater) {
+		case err := <-t.done:
 			return err
-		}
-		select {
-		case <-time.After(retry):
-		case <-ctx.Done():
-			return context.Cause(ctx)
 		}
 	}
 }
 
-// loadWork does a task, if one waits for as long as least.
+// loadWork does a task, if one waits for as long as least. While all slots are in use it waits for one that becomes free.
 func (l *loop) loadWork(least time.Duration) (bool, error) {
 	var t task
 	select {
@@ -156,24 +147,30 @@ func (l *loop) loadWork(least time.Duration) (bool, error) {
 	default:
 		return false, nil
 	}
-	if l.now().Sub(t.since) < least {
-		l.tasks <- t // the only goroutine that adds tasks waits for this one
+	if l.now().Sub(t.since) < least || l.Pool.Free() < t.slots {
+		l.tasks <- t // no other one comes before this one is done
 		return false, nil
 	}
-	slot, _, ok := l.Pool.Take()
-	if !ok {
-		t.done <- errLater // all slots are in use
-		return false, nil
+	var slots []int
+	for range t.slots {
+		slot, _, _ := l.Pool.Take()
+		slots = append(slots, slot)
 	}
 	at := make([]int32, l.shape.layout.Slots)
 	for i := range at {
 		at[i] = usual(l.shape.layout)
-		if i != slot && l.Pool.Held(i) {
+		if l.Pool.Held(i) && !slices.Contains(slots, i) {
 			at[i] = int32(min(l.Pool.Length(i), l.shape.layout.MaxLen-1))
 		}
 	}
-	_, err := l.client.Do(func() error { return t.work(at, slot) })
-	err = errors.Join(err, l.Pool.Release(slot))
+	_, err := l.client.Do(func() error { return t.work(at, slots) })
+	for _, slot := range slots {
+		err = errors.Join(err, l.Pool.Release(slot))
+	}
+	if errors.Is(err, errLater) {
+		l.tasks <- t
+		return false, nil
+	}
 	t.done <- err
 	if step.Lost(err) {
 		return true, err
@@ -181,8 +178,9 @@ func (l *loop) loadWork(least time.Duration) (bool, error) {
 	return true, nil
 }
 
-// adopt makes the loop use what a weight set that came later is measured to do better, but not within a prompt.
-func (l *loop) adopt(w warmth, prefillSet int) error {
+// adopt makes the loop use what a weight set that came later is measured to do better, but not within a prompt. Without check, or if it says
+// how a prompt with a copied beginning differs, beginnings are not shared any more.
+func (l *loop) adopt(w warmth, prefillSet int, check func() (differs string, err error)) error {
 	if l.filling != nil {
 		return errLater
 	}
@@ -192,10 +190,15 @@ func (l *loop) adopt(w warmth, prefillSet int) error {
 		return nil
 	}
 	l.shape.prefillSet, l.prefillCost = prefillSet, w.prefill
-	if l.systems != nil { // results of another set
-		l.keepPrefixes()
+	if l.systems == nil {
+		return nil
 	}
-	return nil
+	l.keepPrefixes() // without results of another set
+	differs, err := check()
+	if differs != "" {
+		l.systems, l.looks = nil, nil
+	}
+	return err
 }
 
 // ready queues a picture from a worker.
@@ -311,7 +314,8 @@ func (l *loop) piece(left time.Duration, further bool) (bool, error) {
 }
 
 // holds reports whether prompts and pictures wait until an answer ends. Steps of few answers take so much less time that those who wait end
-// sooner too, unless more work comes than the device can do for few at a time. Urgent and spoken answers neither wait nor make others wait.
+// sooner too, unless more work comes than the device can do for few at a time. Urgent and spoken answers do not wait, and none waits for
+// spoken ones.
 func (l *loop) holds() bool {
 	few := l.weights.few
 	if few == 0 || l.Active < few {

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -203,29 +205,29 @@ func (e *Engine) thread(
 ) step.Thread {
 	var d *device
 	var w warmth
+	var rest sync.WaitGroup
 	return step.Thread{
 		Open: func(run context.Context) (err error) {
 			if d, err = e.openDevice(run, b, sel, rt, dev, o); err != nil {
 				return err
 			}
 			if w, err = e.begin(ctx, run, d, sel, o); err == nil {
+				e.measureMemory(dev, sel)
 				e.Ready(e.status(sel, dev, e.stillLoading(d)))
 			}
 			return err
 		},
 		Run: func(ctx context.Context) error {
-			rest, stop := context.WithCancel(ctx)
-			var loading sync.WaitGroup
-			loading.Go(func() {
+			loading, stop := context.WithCancel(ctx)
+			defer stop()
+			rest.Go(func() {
 				defer close(e.loaded)
-				e.loadErr = e.loadRest(rest, d, w, o)
+				e.loadErr = e.loadRest(loading, d, w, o)
 			})
-			err := e.loop.run(ctx)
-			stop()
-			loading.Wait()
-			return err
+			return e.loop.run(ctx)
 		},
 		Close: func() (err error) {
+			rest.Wait() // the loss of the device is told before
 			if e.loading != nil {
 				err = e.loading.Close()
 			}
@@ -278,7 +280,7 @@ func (e *Engine) loadRest(ctx context.Context, d *device, w warmth, o Options) (
 		if failed != nil {
 			e.loading = nil
 			failed = errors.Join(failed, v.Close())
-		} else if failed = e.loop.lend(ctx, func([]int32, int) error { e.loop.voice = v.Talker; return nil }); failed == nil {
+		} else if failed = e.loop.lend(ctx, 0, func([]int32, []int) error { e.loop.voice = v.Talker; return nil }); failed == nil {
 			e.voice.Store(v)
 		}
 		if ctx.Err() == nil {
@@ -298,7 +300,9 @@ func (e *Engine) loadRest(ctx context.Context, d *device, w warmth, o Options) (
 
 // loadSet loads one more weight set and makes the loop use it.
 func (e *Engine) loadSet(ctx context.Context, d *device, set int, w *warmth, o Options) error {
-	t := func(work func([]int32, int) error) error { return e.loop.lend(ctx, work) }
+	t := func(work func([]int32, int) error) error {
+		return e.loop.lend(ctx, 1, func(at []int32, slots []int) error { return work(at, slots[0]) })
+	}
 	s, err := d.openDecoder(ctx, set, o)
 	if err != nil {
 		return err
@@ -309,7 +313,14 @@ func (e *Engine) loadSet(ctx context.Context, d *device, set int, w *warmth, o O
 	if o.test.steps != nil {
 		w.steps = o.test.steps
 	}
-	return t(func([]int32, int) error { return e.loop.adopt(*w, d.prefillSet()) })
+	two := min(2, d.sel.layout.Slots)
+	return e.loop.lend(ctx, two, func(_ []int32, slots []int) error {
+		return e.loop.adopt(*w, d.prefillSet(), func() (string, error) {
+			differs, err := d.checkStore(slots[0], slots[two-1])
+			e.storeDiffers(differs)
+			return differs, err
+		})
+	})
 }
 
 // chooseVoice gives a selection the voice of the bundle, if it has one. A bundle whose voice is not whole has none.
@@ -393,7 +404,7 @@ func (e *Engine) mute(why error) {
 		return
 	}
 	e.log.Warn().Err(why).Msg("answers have no sound of their own")
-	if e.stats != nil {
+	if e.names.Store(nil); e.stats != nil {
 		e.stats.count(func(s *Stats) { s.VoiceSlotsAll = 0 })
 	}
 	if e.ownVoice {
@@ -442,7 +453,11 @@ func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, 
 		e.loop.pause = o.test.pause
 	}
 	if sel.voice != nil { // its sound, on threads of its own, takes longest
-		e.loading, err = voice.Open(ctx, sel.voice, e.voiceOptions(d.runtime, d.dev, o))
+		if e.loading, err = voice.Open(ctx, sel.voice, e.voiceOptions(d.runtime, d.dev, o)); err == nil {
+			names := slices.Sorted(maps.Keys(e.loading.Names()))
+			names = slices.DeleteFunc(names, func(name string) bool { return name == inference.DefaultVoice })
+			e.names.Store(&names)
+		}
 		e.mute(err)
 	}
 	w, err = d.warm(opening, func(percent int) { o.Progress(loadingPercent+percent*(100-loadingPercent)/100, "warming up") })
@@ -452,8 +467,7 @@ func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, 
 	if w.ownRows == 0 && sel.device == models.DeviceCUDA {
 		e.log.Warn().Err(d.why).Msg("decode steps have no own kernels; ONNX Runtime runs them")
 	}
-	if w.storeDiffers != "" {
-		e.log.Warn().Str("difference", w.storeDiffers).Msg("the beginnings of prompts are not shared: a copied one has other results")
+	if e.storeDiffers(w.storeDiffers); w.storeDiffers != "" {
 		e.loop.systems, e.loop.looks = nil, nil
 	}
 	if o.test.steps != nil && sel.first() == len(sel.decoders) {
@@ -463,6 +477,13 @@ func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, 
 		return w, err
 	}
 	return w, nil
+}
+
+// storeDiffers logs how a prompt with a copied beginning differs, if it does.
+func (e *Engine) storeDiffers(how string) {
+	if how != "" {
+		e.log.Warn().Str("difference", how).Msg("the beginnings of prompts are not shared: a copied one has other results")
+	}
 }
 
 // Pictures that may wait before a prompt shows them. On a CPU, which may be busy, each would only hold its memory.

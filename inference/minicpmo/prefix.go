@@ -88,8 +88,9 @@ func (l *loop) put(part *kvcache.Prefixes, slot int, words []int64, from int, ro
 }
 
 // checkStore compares a prompt whose beginning was copied to the store and back, as two pieces, with the same prompt fed in the same runs.
-// It returns what differs, after which the store must not be used. Two slots have other contents afterwards.
-func (d *device) checkStore() (differs string, err error) {
+// It returns what differs, after which the store must not be used. The store and the two slots, which may be the same, have other contents
+// afterwards.
+func (d *device) checkStore(slot, other int) (differs string, err error) {
 	l := d.sel.layout
 	stored := min(150, l.MaxLen/2, int(d.sel.prefixes/l.PositionBytes())) / 2 * 2
 	if stored < leastPrefix {
@@ -108,14 +109,14 @@ func (d *device) checkStore() (differs string, err error) {
 		row, err := d.logits(slot)
 		return slices.Clone(row), err
 	}
-	if _, err := feed(0, 0, stored); err != nil {
+	if _, err := feed(slot, 0, stored); err != nil {
 		return "", err
 	}
-	pieces, other := []kvcache.Piece{{To: stored / 2}, {From: stored / 2, To: stored, Offset: d.sel.prefixes / 2}}, min(1, l.Slots-1)
+	pieces := []kvcache.Piece{{To: stored / 2}, {From: stored / 2, To: stored, Offset: d.sel.prefixes / 2}}
 	for _, piece := range pieces {
-		err = errors.Join(err, d.save(0, piece))
+		err = errors.Join(err, d.save(slot, piece))
 	}
-	want, failed := feed(0, stored, len(p.ids))
+	want, failed := feed(slot, stored, len(p.ids))
 	err = errors.Join(err, failed, d.clear(other))
 	for _, piece := range pieces {
 		err = errors.Join(err, d.restore(other, piece.From, piece.To, piece))

@@ -193,7 +193,7 @@ func TestRestoredPrompts(t *testing.T) {
 				require.Equal(t, want[i].ids[0], got[i].ids[0])
 			}
 		}
-		differs, err := d.checkStore()
+		differs, err := d.checkStore(0, 1)
 		require.NoError(t, err)
 		require.Empty(t, differs)
 	})
@@ -203,7 +203,7 @@ func TestRestoredPrompts(t *testing.T) {
 		b := cudaBundle(t, "tiny", 8)
 		for _, weights := range []string{"auto", "int4", "fp16"} {
 			d := openOwn(t, b, weights, Options{})
-			differs, err := d.checkStore()
+			differs, err := d.checkStore(0, 1)
 			require.NoError(t, err)
 			require.Empty(t, differs)
 			for _, length := range []int{65, 100, 300, 414} {

@@ -38,7 +38,7 @@ func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth
 	}
 	w.ownRows = d.decoder.Own.Rows()
 	if d.sel.device == models.DeviceCUDA { // a CPU's results have equal bits
-		if w.storeDiffers, err = d.checkStore(); err != nil {
+		if w.storeDiffers, err = d.checkStore(0, min(1, d.sel.layout.Slots-1)); err != nil {
 			return w, fmt.Errorf("check the store of prompts: %w", err)
 		}
 	}
@@ -170,7 +170,7 @@ func (d *device) measureSteps(set int, t turn) ([]time.Duration, error) {
 	return costs, nil
 }
 
-// addSet warms up one more weight set, between the steps of answers.
+// addSet warms up one more weight set, between the steps of answers. After a failure its memory is in use until close.
 func (d *device) addSet(ctx context.Context, s *ort.Session, w *warmth, t turn) (err error) {
 	set := len(d.sessions)
 	if err := t(func([]int32, int) error {

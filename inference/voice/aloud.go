@@ -54,6 +54,7 @@ func (m *mixer) byModel(ctx context.Context, voice, piece string, to *maker) (le
 		now := time.Now()
 		m.room.spoke(now.Sub(began)-to.waited > length+lateness, now)
 		m.room.v.report(ofModel, nil)
+		m.room.v.found()
 		return "", nil
 	case err == nil:
 		err = errMute

@@ -344,6 +344,7 @@ func (m *mixer) end() bool {
 	switch {
 	case m.own && m.sounds:
 		m.room.v.report(ofModel, nil)
+		m.room.v.found()
 		return true
 	case m.own && inference.ClassifyAnswer(m.text.String(), true) == inference.HasWords:
 		m.fail(inference.VoiceFailure{Err: errMute})

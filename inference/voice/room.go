@@ -95,6 +95,16 @@ func (v *Mix) report(whose int, err error) {
 	}
 }
 
+// found ends the problem of a model without a voice, which was loaded since.
+func (v *Mix) found() {
+	v.mu.Lock()
+	missing := v.problems[ofProgram] == inference.ErrNoVoice.Error()
+	v.mu.Unlock()
+	if missing {
+		v.report(ofProgram, nil)
+	}
+}
+
 // Model is a session of the model, as its voice is used.
 type Model struct {
 	// Speak implements inference.Speaker. It returns inference.ErrNoVoice for a model that speaks only its own answers.

@@ -207,18 +207,18 @@ int tl_cuda_name(const tl_cuda *c, int device, char *name, int max) { return c->
 
 // ONNX Runtime captures in global mode, in which CUDA refuses allocations and copies of all other threads, and then ends the capture. It does
 // neither for threads whose own mode is that of a thread (cudaStreamCaptureModeThreadLocal).
-void tl_cuda_thread(const tl_cuda *c) {
+int tl_cuda_thread(const tl_cuda *c, int device) {
   static __thread int ready;
-  int mode = 1;
-  if (!ready) ready = c->capture_mode(&mode) == 0;
+  int mode = 1, e = c->set_device(device);
+  if (!e && !ready) ready = c->capture_mode(&mode) == 0;
+  return e;
 }
 
 // Go's threads change under every call, and the current device is a thread's.
-#define ON(device)                  \
-  do {                              \
-    tl_cuda_thread(c);              \
-    int e_ = c->set_device(device); \
-    if (e_) return e_;              \
+#define ON(device)                       \
+  do {                                   \
+    int e_ = tl_cuda_thread(c, device);  \
+    if (e_) return e_;                   \
   } while (0)
 
 int tl_cuda_stream(const tl_cuda *c, int device, int priority, uintptr_t *stream) {

@@ -101,8 +101,8 @@ typedef struct tl_cuda {
 
 // tl_cuda_bind fills the table; NULL or the name of the function that is missing.
 const char *tl_cuda_bind(tl_cuda *c, void *runtime, void *driver);
-// tl_cuda_thread lets this thread work while another one captures a graph. All functions with a device do it.
-void tl_cuda_thread(const tl_cuda *c);
+// tl_cuda_thread lets this thread work on a device while another one captures a graph. All functions with a device do it.
+int tl_cuda_thread(const tl_cuda *c, int device);
 int tl_cuda_count(const tl_cuda *c, int *n);
 int tl_cuda_name(const tl_cuda *c, int device, char *name, int max);
 int tl_cuda_stream(const tl_cuda *c, int device, int priority, uintptr_t *stream);

@@ -116,7 +116,7 @@ func (o SessionOptions) addCUDA(d *Device, s *C.OrtSessionOptions) error {
 		want["prefer_nhwc"] = "1"
 	}
 	if o.Flash {
-		want["sdpa_kernel"] = "1"
+		want["sdpa_kernel"] = "3" // flash, or memory-efficient attention on older cards
 	}
 	if o.StrictNorm {
 		want["enable_skip_layer_norm_strict_mode"] = "1"

@@ -69,9 +69,7 @@ func (s *Session) load(op string, o SessionOptions) error {
 	defer freeString(path)
 	done := func() {}
 	if s.device.kind == CUDA {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		C.tl_cuda_thread(s.device.cuda)
+		defer s.device.onThread()()
 		done = lib.attention(o)
 	}
 	err = s.device.failure(lib.check(op, C.tl_session(lib.api, lib.env, path, options, &s.handle)))
@@ -126,6 +124,9 @@ func (s *Session) place(op string, options *C.OrtSessionOptions, name string, t 
 
 func (s *Session) free() {
 	if s.handle != nil {
+		if s.device.kind == CUDA {
+			defer s.device.onThread()()
+		}
 		C.tl_session_free(s.device.runtime.lib.api, s.handle)
 	}
 	for _, t := range s.placed {
@@ -232,6 +233,13 @@ func (s *Session) Run(b *Binding, ro *RunOptions) error {
 		return nil
 	}
 	return s.device.failure(s.device.runtime.lib.check("run "+s.path, status))
+}
+
+// onThread keeps the goroutine on a thread that may work on the GPU while another one captures a graph, until done is called.
+func (d *Device) onThread() (done func()) {
+	runtime.LockOSThread()
+	C.tl_cuda_thread(d.cuda, C.int(d.index))
+	return runtime.UnlockOSThread
 }
 
 // failure marks an error of ONNX Runtime that lost the device.
