@@ -75,7 +75,7 @@ type Finding struct {
 type Fact struct {
 	PTS  time.Duration // of the event
 	Kind string        // such as "enter"; the names are the engine's
-	Text string        // such as "enter: person from the left"
+	Text string        // such as "enter: person 3 left"; the same again if it happens to the same thing again
 }
 
 // Sensor measures the pictures of a room for an engine that does not. Safe for concurrent use.

@@ -128,6 +128,37 @@ func TestTellsAnArrival(t *testing.T) {
 	})
 }
 
+// Each person who comes in is another fact, also after Forget: the room tells it in words that it used before.
+func TestEachArrivalIsAnotherFact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const every = 20 * time.Second
+		s := (&scripted{finds: func(f inference.Frame) []facts.Box {
+			if f.PTS %= every; f.PTS > 12*time.Second {
+				return nil
+			}
+			return comesIn(f)
+		}}).session(t)
+		var arrivals []string
+		for at := time.Duration(0); at < 4*every; at += 200 * time.Millisecond {
+			f := street(at, 1)
+			if at == 3*every {
+				s.Forget()
+			}
+			s.Observe(f)
+			time.Sleep(200 * time.Millisecond)
+			_, first := told(t, s, inference.Prompt{Frames: []inference.Frame{f}})
+			for _, fact := range first.Facts {
+				if fact.Kind == "enter" {
+					require.NotContains(t, arrivals, fact.Text)
+					arrivals = append(arrivals, fact.Text)
+				}
+			}
+		}
+		require.Len(t, arrivals, 4)
+		require.NoError(t, s.Close())
+	})
+}
+
 // Observe does not wait for a look. A look at the source before does not count for the next one.
 func TestAnotherSourceWhileLooking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

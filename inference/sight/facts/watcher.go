@@ -88,10 +88,11 @@ func NewWatcher(random *rand.Rand) *Watcher {
 	return w
 }
 
-// Reset forgets all but the order in force and the zones and lines, for another source.
+// Reset forgets all but the order in force and the zones and lines, for another source. No number of a track comes again.
 func (w *Watcher) Reset() {
-	regions := w.regions
+	regions, last := w.regions, w.tracker.last
 	w.watch = watch{aspect: 16.0 / 9, movedAt: never, panTold: never, shaken: never}
+	w.tracker.last = last
 	w.newView(0)
 	for _, r := range regions {
 		w.regions = append(w.regions, &ground{Region: r.Region, shape: r.shape})
