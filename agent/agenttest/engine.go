@@ -19,6 +19,7 @@ type Answer struct {
 	Latency time.Duration // to the first word and sound
 	Text    string
 	Anchor  time.Duration // of the text; 0 is the newest picture
+	Facts   []inference.Fact
 	Speech  time.Duration // length of the audio, sent in two halves
 	// Behind is the time from the end of the text, which is then reported, to the first sound.
 	Behind time.Duration
@@ -203,7 +204,7 @@ func (s engineSession) Generate(ctx context.Context, p inference.Prompt) iter.Se
 			yield(inference.Chunk{}, err)
 			return
 		}
-		if !yield(inference.Chunk{Text: a.Text, Anchor: a.Anchor}, nil) {
+		if !yield(inference.Chunk{Text: a.Text, Anchor: a.Anchor, Facts: a.Facts}, nil) {
 			return
 		}
 		if a.Behind > 0 && (!yield(inference.Chunk{TextEnds: true}, nil) || sleep(ctx, a.Behind) != nil) {

@@ -128,7 +128,7 @@ func (c *Cycle) closeLook(says bool, cause error, now time.Time) (said, wanted b
 	}
 	l.quiet, l.retry.failures = "", 0
 	if c.replaced == nil && !c.superseded && c.Anchor.Epoch == l.picture.Source().Epoch {
-		l.memory.said(c.text, now)
+		l.memory.said(c.text, c.rec.Facts, now)
 	}
 	return true, wanted
 }

@@ -30,8 +30,12 @@ type memory struct {
 }
 
 // said adds a comment.
-func (m *memory) said(text string, at time.Time) {
-	m.past = append(slices.Clone(m.past[max(0, len(m.past)+1-maxPast):]), prompt.PastComment{Text: strings.TrimSpace(text), At: at})
+func (m *memory) said(text string, facts []Fact, at time.Time) {
+	said := prompt.PastComment{Text: strings.TrimSpace(text), At: at}
+	for _, f := range facts {
+		said.Facts = append(said.Facts, f.Text)
+	}
+	m.past = append(slices.Clone(m.past[max(0, len(m.past)+1-maxPast):]), said)
 }
 
 // unsaid removes a comment.
@@ -45,6 +49,14 @@ func (m *memory) recent(now time.Time, repeats string) []prompt.PastComment {
 		return nil
 	}
 	return fresh(m.past, now)
+}
+
+// lacks reports whether one of some facts was not told a short time ago.
+func (m *memory) lacks(facts []Fact, now time.Time) bool {
+	past := fresh(m.past, now)
+	return slices.ContainsFunc(facts, func(f Fact) bool {
+		return !slices.ContainsFunc(past, func(p prompt.PastComment) bool { return slices.Contains(p.Facts, f.Text) })
+	})
 }
 
 // fresh returns the comments that are not too old to be repeated.

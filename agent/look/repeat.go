@@ -14,6 +14,8 @@ import (
 // waits for the next ones, and starts with the first piece of news. This delays only comments that begin like an earlier one, by
 // the time the engine takes to get to the point; nothing new is lost. What remains is a comment that began with news and was heard
 // before it went on to repeat.
+//
+// A complete comment that tells a new measured fact is no repeat: the next person who comes in is news in the same words.
 
 // MayBegin reports whether the comment may begin with its words so far: they have news, and repeat no earlier comment.
 func (c *Cycle) MayBegin(text string, now time.Time) bool {
@@ -39,7 +41,7 @@ func (c *Cycle) earlier(past []prompt.PastComment, text string) string {
 // asked for again.
 func (c *Cycle) endsInRepeatLocked(again bool, now time.Time) bool {
 	l := c.l
-	if c.complete || c.comment == nil || c.replaced != nil {
+	if c.complete || c.comment == nil || c.replaced != nil || l.memory.lacks(c.rec.Facts, now) {
 		return false
 	}
 	earlier := c.earlier(l.memory.recent(now, l.task.Agent.Repeats), c.text)

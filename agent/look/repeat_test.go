@@ -91,6 +91,47 @@ func TestRepeatAfterAWhile(t *testing.T) {
 	})
 }
 
+// TestAnotherFact: what happens to another one is no repeat in the same words; to the same one it is.
+func TestAnotherFact(t *testing.T) {
+	tells := func(text string, events ...string) agenttest.Answer {
+		a := agenttest.Answer{Latency: 500 * time.Millisecond, Text: text}
+		for _, e := range events {
+			a.Facts = append(a.Facts, inference.Fact{Text: e})
+		}
+		return a
+	}
+	for _, setting := range []string{settings.RepeatsSilence, settings.RepeatsRetry} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newRig(t, func(n int, _ inference.Prompt) agenttest.Answer {
+				said := []agenttest.Answer{
+					tells("A person comes in from the left.", "enter: person 1 left"),
+					tells("Coming in from the left: a person.", "enter: person 2 left"),
+					tells("The person stops in the middle.", "stop: person 2"),
+					tells("The person has stopped in the middle.", "stop: person 2"),
+					tells("A person comes in from the left.", "enter: person 3 left"),
+					tells("The person has stopped in the middle.", "stop: person 2"),
+					tells("The person stops in the middle.", "stop: person 2", "stop: person 3"),
+				}
+				if n < len(said) {
+					return said[n]
+				}
+				return agenttest.Answer{Text: "..."}
+			}, func(r *rig) { r.task.Agent.Repeats, r.task.Spoken = setting, false })
+			time.Sleep(time.Minute)
+			r.stop()
+			var comments []string
+			for _, rec := range r.Records() {
+				if rec.IsComment() {
+					comments = append(comments, rec.Facts[len(rec.Facts)-1].Text)
+				}
+			}
+			require.Equal(t, []string{
+				"enter: person 1 left", "enter: person 2 left", "stop: person 2", "enter: person 3 left", "stop: person 3",
+			}, comments)
+		})
+	}
+}
+
 // TestBeginsLikeARepeat: a slow answer that is due before it is complete waits for its first news.
 func TestBeginsLikeARepeat(t *testing.T) {
 	for _, tt := range []struct{ second, outcome string }{

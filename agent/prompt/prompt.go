@@ -71,8 +71,9 @@ func LengthHints(tag string) [4]string { return [4]string(phrases.In(tag, "hints
 
 // PastComment is a comment and when its answer was complete.
 type PastComment struct {
-	Text string
-	At   time.Time
+	Text  string
+	Facts []string // that it told, for the engines that have such; not in the prompt
+	At    time.Time
 }
 
 // RetryHint follows the text of the second try of a comment that repeats one.
