@@ -178,8 +178,8 @@ func (l *loop) loadWork(least time.Duration) (bool, error) {
 	return true, nil
 }
 
-// adopt makes the loop use what a weight set that came later is measured to do better, but not within a prompt. Without check, or if it says
-// how a prompt with a copied beginning differs, beginnings are not shared any more.
+// adopt makes the loop use what a weight set that came later is measured to do better, but not within a prompt. If check says how a prompt
+// with a copied beginning differs, beginnings are not shared any more.
 func (l *loop) adopt(w warmth, prefillSet int, check func() (differs string, err error)) error {
 	if l.filling != nil {
 		return errLater
