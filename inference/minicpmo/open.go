@@ -227,7 +227,7 @@ func (e *Engine) thread(
 			return e.loop.run(ctx)
 		},
 		Close: func() (err error) {
-			rest.Wait() // the loss of the device is told before
+			rest.Wait() // not in Run, which reports the loss of the device
 			if e.loading != nil {
 				err = e.loading.Close()
 			}

@@ -191,17 +191,24 @@ func whole(head int) *models.Bundle {
 	return b
 }
 
-// TestPlanOfBudgets: a budget has the plan of a card with that much free memory, and smaller ones have fewer, then shorter slots and
-// references before they have no voice.
-func TestPlanOfBudgets(t *testing.T) {
+// openCPU opens the CPU until the end of the test.
+func openCPU(t *testing.T) *ort.Device {
+	t.Helper()
 	rt, err := ort.Open("../../bin/runtime")
 	if err != nil {
 		t.Skip("make runtime")
 	}
-	defer func() { require.NoError(t, rt.Close()) }()
+	t.Cleanup(func() { require.NoError(t, rt.Close()) })
 	dev, err := rt.NewDevice(ort.CPU, 0)
 	require.NoError(t, err)
-	defer func() { require.NoError(t, dev.Close()) }()
+	t.Cleanup(func() { require.NoError(t, dev.Close()) })
+	return dev
+}
+
+// TestPlanOfBudgets: a budget has the plan of a card with that much free memory, and smaller ones have fewer, then shorter slots and
+// references before they have no voice.
+func TestPlanOfBudgets(t *testing.T) {
+	dev := openCPU(t)
 	fit := func(b *models.Bundle, memory string, free int64) (string, *Engine, error) {
 		c := DefaultSettings()
 		c.MiniCPM.Memory = memory
@@ -253,7 +260,7 @@ func TestPlanOfBudgets(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, got, free, "a card with as much free memory")
 	}
-	_, _, err = fit(whole(8), "7.7GB", 150e9)
+	_, _, err := fit(whole(8), "7.7GB", 150e9)
 	require.EqualError(t, err, "the model needs 7.98 GB of memory on CPU and 7.70 GB are allowed by inference.minicpmo.memory: "+
 		"it would fit with a bundle made with --head 4")
 	_, _, err = fit(whole(8), "24GB", 7e9)
@@ -322,14 +329,7 @@ func TestPlanOfTheVoice(t *testing.T) {
 
 // TestVoiceWithoutMemory: the model is loaded without its voice, and the status says so if the settings ask for one.
 func TestVoiceWithoutMemory(t *testing.T) {
-	rt, err := ort.Open("../../bin/runtime")
-	if err != nil {
-		t.Skip("make runtime")
-	}
-	defer func() { require.NoError(t, rt.Close()) }()
-	dev, err := rt.NewDevice(ort.CPU, 0)
-	require.NoError(t, err)
-	defer func() { require.NoError(t, dev.Close()) }()
+	dev := openCPU(t)
 	for _, asked := range []bool{true, false} {
 		b, c := speaking(), DefaultSettings()
 		options, err := choose(b, c.MiniCPM, 1024)
