@@ -153,8 +153,15 @@ func (b *dit) rows(name, x string, width int) string {
 	if b.once {
 		shape = []int64{2, -1, int64(width)}
 	}
-	return b.node("Reshape", name, []string{x, b.constant("rows."+strconv.Itoa(width), shape...)})
+	x = b.node("Reshape", name, []string{x, b.constant("rows."+strconv.Itoa(width), shape...)})
+	if b.once {
+		return b.shaped(x, b.float, 2, "T", width)
+	}
+	return b.shaped(x, b.float, "B2", models.ChunkFrames, width)
 }
+
+// all is the name of the number of frames of all rows.
+const all = "F"
 
 // mask repeats the mask for each frame.
 func (b *dit) mask() string {
@@ -214,6 +221,11 @@ func (b *dit) step(s int, x, base, mask string) string {
 		shape = []int64{1, 2, -1, int64(b.mel)}
 	}
 	v = b.node("Reshape", p+"velocity.pairs", []string{v, b.constant("pairs.shape", shape...)})
+	if b.once {
+		b.shaped(v, models.Float32, 1, 2, "T", b.mel)
+	} else {
+		b.shaped(v, models.Float32, "B", 2, models.ChunkFrames, b.mel)
+	}
 	dt := b.time(s+1) - b.time(s)
 	v = b.node("Mul", p+"velocity.shares", []string{
 		v, b.wide(p+"shares", fixed([]float64{(1 + b.Guidance) * dt, -b.Guidance * dt}, 2, 1, 1)),
@@ -346,7 +358,8 @@ func (b *dit) attention(s, i int, x, mask string, gate *Formula) branch {
 // remember appends the keys or values of a run to the ring's.
 func (b *dit) remember(name, x string) string {
 	if b.once {
-		return b.node("Concat", name+".all", []string{"past." + name, x}, onnx.Int("axis", 1))
+		x = b.node("Concat", name+".all", []string{"past." + name, x}, onnx.Int("axis", 1))
+		return b.shaped(x, b.float, 2, "K", b.Heads*b.HeadDim)
 	}
 	return b.node("TensorScatter", "present."+name, []string{"past." + name, x, "write"}, onnx.Int("axis", 1), onnx.Text("mode", "circular"))
 }
@@ -354,6 +367,7 @@ func (b *dit) remember(name, x string) string {
 // headNorm adds the bias of a projection and norms each head, in one pass.
 func (b *dit) headNorm(name, x, bias, weight, shift string) string {
 	heads := b.node("Reshape", name+".heads", []string{x, b.constant("heads", -1, int64(b.Heads), int64(b.HeadDim))})
+	b.shaped(heads, b.float, all, b.Heads, b.HeadDim)
 	heads = b.node("SkipLayerNormalization", name+".norm", []string{heads, bias, weight, shift}, onnx.Real("epsilon", flowEpsilon))
 	return b.rows(name, heads, b.Heads*b.HeadDim)
 }
@@ -371,6 +385,7 @@ func (b *dit) convolutions(s, i int, x string, gate *Formula) branch {
 	weight := func(k string) *Formula { return tensor(source+k+".weight", h, h, ditTaps) }
 	x = b.node("MatMul", p+"conv1", []string{b.before(p+"conv1", x), b.formula(layer+"conv1.weight", taps(weight("1")))})
 	x = b.node("Reshape", p+"conv1.rows", []string{x, b.constant("conv.rows", -1, 1, int64(h))})
+	b.shaped(x, b.float, all, 1, h)
 	x = b.node("SkipLayerNormalization", p+"conv.norm", []string{
 		x, b.formula(layer+"conv1.bias", tensor2(source+"1.bias", 1, h)),
 		b.vector(layer+"conv.norm.weight", h, source+"3.weight"), b.vector(layer+"conv.norm.bias", h, source+"3.bias"),
@@ -387,7 +402,12 @@ func (b *dit) before(name, x string) string {
 		ring := b.node("Reshape", name+".ring", []string{"past." + name, flat})
 		two := b.node("Gather", name+".two", []string{ring, "conv_rows"}, onnx.Int("axis", 0))
 		b.slice("present."+name, x, 1, 1-ditTaps, end)
-		return b.taps(name, b.node("Concat", name+".frames", []string{two, x}, onnx.Int("axis", 1)), ditTaps)
+		frames := b.node("Concat", name+".frames", []string{two, x}, onnx.Int("axis", 1))
+		x = b.taps(name, b.shaped(frames, b.float, 2, "T2", b.Hidden), ditTaps)
+		for k := range ditTaps {
+			b.shaped(name+".tap."+strconv.Itoa(k), b.float, 2, "T", b.Hidden)
+		}
+		return x
 	}
 	ring := b.node("TensorScatter", "present."+name, []string{"past." + name, x, "conv_write"},
 		onnx.Int("axis", 1), onnx.Text("mode", "circular"))

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 
 	"touchline/models"
@@ -64,6 +65,15 @@ func port(name string, t models.Type, shape []any) models.Port {
 		p.Shape = append(p.Shape, fmt.Sprint(d))
 	}
 	return p
+}
+
+// shaped tells the shape of a node's value where the runtime cannot infer it. ONNX Runtime looks for a free buffer for each value among all
+// that are free, and never finds one if their shapes are unknown: it took 8 and 15 s to load the graphs of the flow.
+func (n *network) shaped(name string, t models.Type, shape ...any) string {
+	if !slices.ContainsFunc(n.outputs, func(p models.Port) bool { return p.Name == name }) {
+		n.graph.Inner = append(n.graph.Inner, value(port(name, t, shape)))
+	}
+	return name
 }
 
 // node adds an operator with one output of the same name.

@@ -40,7 +40,7 @@ func Replace(b []byte, constants []Tensor, outputs []Value) ([]byte, error) {
 			return nil, false, err
 		})
 		for _, v := range outputs {
-			g = appendMessage(g, graphOutput, appendValue(nil, v))
+			g = appendMessage(g, graphOutput, appendValue(v))
 		}
 		return appendMessage(nil, modelGraph, g), true, err
 	})

@@ -46,10 +46,13 @@ func appendGraph(b []byte, g *Graph) ([]byte, error) {
 		b = appendMessage(b, graphInitializer, appendTensor(nil, &g.Initializers[i]))
 	}
 	for _, v := range g.Inputs {
-		b = appendMessage(b, graphInput, appendValue(nil, v))
+		b = appendMessage(b, graphInput, appendValue(v))
 	}
 	for _, v := range g.Outputs {
-		b = appendMessage(b, graphOutput, appendValue(nil, v))
+		b = appendMessage(b, graphOutput, appendValue(v))
+	}
+	for _, v := range g.Inner {
+		b = appendMessage(b, graphValueInfo, appendValue(v))
 	}
 	return b, nil
 }
@@ -96,7 +99,7 @@ func appendAttribute(b []byte, a Attribute) ([]byte, error) {
 	return b, nil
 }
 
-func appendValue(b []byte, v Value) []byte {
+func appendValue(v Value) []byte {
 	var shape []byte
 	for _, d := range v.Shape {
 		var dim []byte
@@ -109,8 +112,7 @@ func appendValue(b []byte, v Value) []byte {
 	}
 	tensor := appendInt(nil, tensorTypeElem, int64(v.Type))
 	tensor = appendMessage(tensor, tensorTypeShape, shape)
-	b = appendString(b, valueName, v.Name)
-	return appendMessage(b, valueType, appendMessage(nil, typeTensorType, tensor))
+	return appendMessage(appendString(nil, valueName, v.Name), valueType, appendMessage(nil, typeTensorType, tensor))
 }
 
 func appendTensor(b []byte, t *Tensor) []byte {

@@ -33,6 +33,7 @@ type Graph struct {
 	Nodes        []Node
 	Inputs       []Value
 	Outputs      []Value
+	Inner        []Value // values of nodes whose shapes are told, because the runtime cannot infer them
 	Initializers []Tensor
 }
 
@@ -65,7 +66,7 @@ func Ints(name string, v ...int64) Attribute { return Attribute{name, v} }
 // Text returns an attribute that is a string.
 func Text(name, v string) Attribute { return Attribute{name, v} }
 
-// Value is an input or output of the graph.
+// Value is an input, output or inner value of the graph.
 type Value struct {
 	Name  string
 	Type  models.Type

@@ -23,6 +23,7 @@ func sample() *onnx.Model {
 				{Name: "n", Type: models.Int32},
 			},
 			Outputs: []onnx.Value{{Name: "y", Type: models.Float32, Shape: []onnx.Dim{{Name: "B"}}}},
+			Inner:   []onnx.Value{{Name: "h", Type: models.Float16, Shape: []onnx.Dim{{Name: "B"}, {Size: 3}}}},
 			Nodes: []onnx.Node{
 				{
 					Name: "a", Op: "Gemm", Inputs: []string{"x", "", "w"}, Outputs: []string{"", "h"},
@@ -168,7 +169,7 @@ func TestReplace(t *testing.T) {
 	require.NoError(t, err)
 	have, err := onnx.Unmarshal(changed)
 	require.NoError(t, err)
-	want.Graph.Initializers[0], want.Graph.Outputs = k, []onnx.Value{y}
+	want.Graph.Initializers[0], want.Graph.Outputs, want.Graph.Inner = k, []onnx.Value{y}, nil
 	require.Equal(t, want, have)
 
 	k.Raw = k.Raw[:8]

@@ -55,6 +55,8 @@ func (g *Graph) read(f field) (err error) {
 		return add(&g.Inputs, f.bytes, (*Value).read)
 	case graphOutput:
 		return add(&g.Outputs, f.bytes, (*Value).read)
+	case graphValueInfo:
+		return add(&g.Inner, f.bytes, (*Value).read)
 	}
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 )
 
 // Validate checks the rules that do not depend on operators: names are unique,
@@ -63,7 +64,7 @@ func (m *Model) Validate() error {
 			}
 		}
 	}
-	for _, v := range g.Outputs {
+	for _, v := range slices.Concat(g.Outputs, g.Inner) {
 		if !made[v.Name] {
 			return fmt.Errorf("output %q: no node computes it", v.Name)
 		}
