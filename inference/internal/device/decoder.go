@@ -81,8 +81,12 @@ func NewDecoder(rt *ort.Runtime, dev *ort.Device, o DecoderOptions) (*Decoder, e
 
 func (d *Decoder) allocate() error {
 	l := d.o.Layout
-	for range l.Buffers() {
-		d.kv = append(d.kv, d.NewRows(Port{Name: "keys and values", Type: d.o.Float, Shape: l.Shape(kvcache.Range{})[1:]}, l.Slots))
+	// One piece of memory, so that one copy has a slot's positions in all layers.
+	all := d.NewRows(Port{Name: "keys and values", Type: d.o.Float, Shape: l.Shape(kvcache.Range{})[1:]}, l.Buffers()*l.Slots)
+	for i := range l.Buffers() {
+		rows := *all
+		rows.base += int64(i*l.Slots) * rows.width
+		d.kv = append(d.kv, &rows)
 	}
 	for _, p := range d.o.Fed {
 		d.prompts[p.Name] = d.NewRows(p, max(d.o.Chunk, d.o.Together))
@@ -323,26 +327,15 @@ func (d *Decoder) copyPiece(slot, from, to int, p kvcache.Piece, save bool) erro
 	if d.store == nil || from < p.From || to > p.To || from >= to {
 		return fmt.Errorf("copy positions %d to %d of a prompt: the store has %d to %d", from, to, p.From, p.To)
 	}
-	type heads struct { // a head's positions after each step
-		at   ort.Pointer
-		step int64
-	}
 	l := d.o.Layout
 	position := int64(l.HeadDim) * int64(l.ElemSize)
-	packed := int64(p.To-p.From) * position
-	at := p.Offset + int64(from-p.From)*position
-	for _, rows := range d.kv {
-		dst := heads{rows.Within(slot, int64(from)*position), int64(l.MaxLen) * position}
-		src := heads{d.store.At(at), packed}
-		if save {
-			dst, src = src, dst
-		}
-		if err := d.dev.CopyRows(dst.at, dst.step, src.at, src.step, int64(to-from)*position, l.KVHeads); err != nil {
-			return err
-		}
-		at += int64(l.KVHeads) * packed
+	heads := int64(l.KVHeads)
+	dst := ort.Box{At: d.kv[0].Within(slot, int64(from)*position), Row: int64(l.MaxLen) * position, Rows: int64(l.Slots) * heads}
+	src := ort.Box{At: d.store.At(p.Offset + int64(from-p.From)*position), Row: int64(p.To-p.From) * position, Rows: heads}
+	if save {
+		dst, src = src, dst
 	}
-	return nil
+	return d.dev.CopyBox(dst, src, int64(to-from)*position, l.KVHeads, l.Buffers())
 }
 
 // ChangeKeys hands the keys of a slot to change and writes them back, layer after layer: [KVHeads, MaxLen, HeadDim] of each, in memory of

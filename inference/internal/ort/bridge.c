@@ -186,6 +186,7 @@ const char *tl_cuda_bind(tl_cuda *c, void *runtime, void *driver) {
       {(void **)&c->free_host, "cudaFreeHost"},
       {(void **)&c->copy, "cudaMemcpyAsync"},
       {(void **)&c->copy_rows, "cudaMemcpy2DAsync"},
+      {(void **)&c->copy_box, "cudaMemcpy3DAsync"},
       {(void **)&c->set, "cudaMemsetAsync"},
       {(void **)&c->mem_info, "cudaMemGetInfo"},
       {(void **)&c->end_capture, "cudaStreamEndCapture"},
@@ -300,6 +301,29 @@ int tl_copy_rows(const tl_cuda *c, int device, uintptr_t dst, size_t dst_step, u
   }
   ON(device);
   return c->copy_rows((void *)dst, dst_step, (const void *)src, src_step, n, rows, 3, (void *)stream);
+}
+
+int tl_copy_box(const tl_cuda *c, int device, const tl_box *dst, const tl_box *src, size_t n, size_t rows, size_t planes, uintptr_t stream) {
+  if (!c) {
+    for (size_t i = 0; i < planes * rows; i++)
+      memmove((void *)(dst->at + (i / rows * dst->all + i % rows) * dst->row), (const void *)(src->at + (i / rows * src->all + i % rows) * src->row), n);
+    return 0;
+  }
+  struct side { // of cudaMemcpy3DParms
+    void *array;
+    size_t position[3];
+    struct {
+      void *at;
+      size_t row, width, all;
+    } box;
+  };
+  struct {
+    struct side src, dst;
+    size_t width, height, depth;
+    int kind;
+  } copy = {{0, {0}, {(void *)src->at, src->row, n, src->all}}, {0, {0}, {(void *)dst->at, dst->row, n, dst->all}}, n, rows, planes, 3};
+  ON(device);
+  return c->copy_box(&copy, (void *)stream);
 }
 
 // cudaMemcpyDefault: the addresses tell which way. A Pointer may be host memory as well.

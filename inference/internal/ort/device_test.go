@@ -105,6 +105,17 @@ func TestCopies(t *testing.T) {
 			require.ErrorContains(t, d.CopyRows(m.At(n), 4, m.At(0), 32, 8, 2), "at most a step")
 			require.ErrorContains(t, d.CopyRows(m.At(2*n-8), 8, m.At(0), 8, 8, 2), "the memory has 2097152")
 
+			require.NoError(t, d.Memset(m.At(n), 0, n))
+			from, to := ort.Box{At: m.At(4), Row: 8, Rows: 10}, ort.Box{At: m.At(n), Row: 4, Rows: 3}
+			require.NoError(t, d.CopyBox(to, from, 4, 2, 3)) // 1 and 3, 21 and 23, 41 and 43
+			planes := make([]float32, 9)
+			require.NoError(t, d.CopyOut(ort.Bytes(planes), m.At(n)))
+			require.NoError(t, d.Synchronize())
+			require.Equal(t, []float32{1, 3, 0, 21, 23, 0, 41, 43, 0}, planes)
+			require.ErrorContains(t, d.CopyBox(to, from, 8, 2, 3), "at most 3 rows of 4 bytes, got 2 of 8")
+			require.ErrorContains(t, d.CopyBox(to, from, 4, 4, 3), "at most 3 rows of 4 bytes, got 4 of 4")
+			require.ErrorContains(t, d.CopyBox(ort.Box{At: m.At(2*n - 28), Row: 4, Rows: 3}, from, 4, 2, 3), "the memory has 2097152")
+
 			require.NoError(t, d.Memset(m.At(2*n-24), 0xff, 24))
 			small := make([]int64, 3)
 			require.NoError(t, d.CopyOut(ort.Bytes(small), m.At(2*n-24)))

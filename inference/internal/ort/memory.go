@@ -170,6 +170,42 @@ func (d *Device) CopyDevice(dst, src Pointer, bytes int64) error {
 	return d.result("copy", C.tl_copy(d.cuda, C.int(d.index), to, from, C.size_t(bytes), deviceToDevice, d.stream))
 }
 
+// Box is where planes of rows are: rows are Row bytes apart, planes Rows rows.
+type Box struct {
+	At        Pointer
+	Row, Rows int64
+}
+
+// hold is hold of Pointer for planes of rows of some bytes.
+func (b Box) hold(op string, bytes int64, rows, planes int) (C.tl_box, error) {
+	if rows < 1 || planes < 1 || bytes < 0 || bytes > b.Row || int64(rows) > b.Rows {
+		return C.tl_box{}, fmt.Errorf("%s: expected at most %d rows of %d bytes, got %d of %d in %d planes",
+			op, b.Rows, b.Row, rows, bytes, planes)
+	}
+	at, err := b.At.hold(op, (int64(planes-1)*b.Rows+int64(rows-1))*b.Row+bytes)
+	return C.tl_box{at: at, row: C.size_t(b.Row), all: C.size_t(b.Rows)}, err
+}
+
+// CopyBox queues a copy within the device of planes of rows of equal size.
+func (d *Device) CopyBox(dst, src Box, bytes int64, rows, planes int) error {
+	const op = "copy planes of rows"
+	if err := d.begin(op); err != nil {
+		return err
+	}
+	defer d.life.drop()
+	to, err := dst.hold(op, bytes, rows, planes)
+	if err != nil {
+		return err
+	}
+	defer dst.At.release()
+	from, err := src.hold(op, bytes, rows, planes)
+	if err != nil {
+		return err
+	}
+	defer src.At.release()
+	return d.result(op, C.tl_copy_box(d.cuda, C.int(d.index), &to, &from, C.size_t(bytes), C.size_t(rows), C.size_t(planes), d.stream))
+}
+
 // CopyRows queues a copy within the device of rows of equal size, at a fixed distance from each other.
 func (d *Device) CopyRows(dst Pointer, dstStep int64, src Pointer, srcStep, bytes int64, rows int) error {
 	if rows < 1 || bytes < 0 || bytes > min(dstStep, srcStep) && rows > 1 {
