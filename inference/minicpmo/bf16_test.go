@@ -174,7 +174,7 @@ func embeddings(t *testing.T, d *device) []float32 {
 	}
 	cfg, err := visionConfig(&d.bundle.Manifest)
 	require.NoError(t, err)
-	pre, err := vision.New(cfg)
+	pre, err := vision.New(cfg, 1)
 	require.NoError(t, err)
 	images, err := pre.Images(nil, width, height, pixels, 1)
 	require.NoError(t, err)

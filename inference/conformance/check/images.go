@@ -34,7 +34,7 @@ func hash(b []byte) string {
 type pictures struct{ *checker }
 
 func (c pictures) images(cfg vision.Config) {
-	p, err := vision.New(cfg)
+	p, err := vision.New(cfg, 1)
 	if err != nil {
 		c.row(stageImage, "checkpoint/preprocessor_config.json", 0, func(*tally) { must(err) })
 		return

@@ -3,6 +3,7 @@ package vision
 import (
 	"math"
 	"slices"
+	"sync"
 )
 
 const (
@@ -33,16 +34,21 @@ type Scaler struct {
 	support float64 // the kernel is 0 beyond it
 
 	filters []*filter // most recently used first
-	middle  []byte    // after the horizontal pass
-	edge    []byte    // the last rows of a picture, with room to read beyond
+	bands   []band    // of a picture, at the same time
 	level   level
 }
 
-// NewBilinear returns a bilinear Scaler.
-func NewBilinear() *Scaler { return newScaler(bilinear, 1) }
+// band is the work on some rows of a result, and its buffers.
+type band struct {
+	middle []byte // after the horizontal pass
+	edge   []byte // the last rows of a picture, with room to read beyond
+}
 
-func newScaler(kernel func(x float64) float64, support float64) *Scaler {
-	return &Scaler{kernel: kernel, support: support, level: bestLevel()}
+// NewBilinear returns a bilinear Scaler.
+func NewBilinear() *Scaler { return newScaler(bilinear, 1, 1) }
+
+func newScaler(kernel func(x float64) float64, support float64, bands int) *Scaler {
+	return &Scaler{kernel: kernel, support: support, bands: make([]band, bands), level: bestLevel()}
 }
 
 // filter holds the source pixels of each output pixel and their weights, for one
@@ -153,64 +159,102 @@ func bicubic(x float64) float64 {
 func (s *Scaler) Scale(buf []byte, from Size, pix []byte, to Size) ([]byte, int) {
 	stride := (3*to.W+15)/16*16 + 16
 	buf = grow(buf, stride*to.H+slack)
-	across, down := s.filter(from.W, to.W), s.filter(from.H, to.H)
-	rows := func(dst []byte, first, n int) {
-		for y := first; y < first+n; y += 2 {
-			two := min(2, first+n-y)
-			src, distance := s.rows(pix, from, y, two, across.reach)
-			out := dst[y*stride:]
-			switch {
-			case from.W == to.W:
-				for i := range two {
-					copy(out[i*stride:][:3*to.W], src[i*distance:])
-				}
-			case s.level == levelPlain:
-				for i := range two {
-					across.row(out[i*stride:][:3*to.W], src[i*distance:])
-				}
-			default:
-				across.rowsFast(s.level, out, stride, src, distance, two)
-			}
-		}
-	}
-	if from.H == to.H {
-		rows(buf, 0, from.H)
-		return buf, stride
-	}
-	// One group of rows more than the picture has, for reads of unused taps.
-	s.middle = grow(s.middle, stride*(from.H+group)+slack)
-	done := 0
-	for y := range to.H {
-		// Only the needed rows, so that they are still in the cache.
-		if need := int(down.first[y] + down.used[y]); need > done {
-			ahead := min(need+need%2, from.H)
-			rows(s.middle, done, ahead-done)
-			done = ahead
-		}
-		src := s.middle[int(down.first[y])*stride:]
-		out := buf[y*stride:]
-		if s.level == levelPlain {
-			down.column(out[:3*to.W], src, stride, y)
-		} else {
-			down.columnFast(out, src, stride, y, 3*to.W)
-		}
+	p := pass{s.level, s.filter(from.W, to.W), s.filter(from.H, to.H), from, pix, buf, stride}
+	if len(s.bands) == 1 {
+		s.bands[0].scale(&p, 0, to.H)
+	} else {
+		s.together(p)
 	}
 	return buf, stride
 }
 
-// rows returns one or two rows of the picture and their stride. It copies the last
+// pass is the work on a picture.
+type pass struct {
+	level        level
+	across, down *filter
+	from         Size
+	pix, buf     []byte
+	stride       int // of buf
+}
+
+// together works on all bands at the same time.
+func (s *Scaler) together(p pass) {
+	together(len(s.bands), p.down.out, func(i, from, to int) { s.bands[i].scale(&p, from, to) })
+}
+
+// together divides [0,all) into n parts and works on them at the same time.
+func together(n, all int, work func(part, from, to int)) {
+	var others sync.WaitGroup
+	for i := range n - 1 {
+		others.Go(func() { work(i, all*i/n, all*(i+1)/n) })
+	}
+	work(n-1, all*(n-1)/n, all)
+	others.Wait()
+}
+
+// scale computes the rows [from, to) of the result.
+func (b *band) scale(p *pass, from, to int) {
+	down, stride := p.down, p.stride
+	if down.in == down.out || from == to {
+		b.rows(p, p.buf[from*stride:], from, to-from)
+		return
+	}
+	base := int(down.first[from])
+	// With room for the second row of the last pair, and for reads of unused taps.
+	b.middle = grow(b.middle, stride*(int(down.first[to-1]+down.used[to-1])-base+1+group)+slack)
+	done := base
+	for y := from; y < to; y++ {
+		// Only the needed rows, so that they are still in the cache.
+		if need := int(down.first[y] + down.used[y]); need > done {
+			ahead := min(need+(need-done)%2, down.in)
+			b.rows(p, b.middle[(done-base)*stride:], done, ahead-done)
+			done = ahead
+		}
+		src := b.middle[(int(down.first[y])-base)*stride:]
+		out := p.buf[y*stride:]
+		if p.level == levelPlain {
+			down.column(out[:3*p.across.out], src, stride, y)
+		} else {
+			down.columnFast(out, src, stride, y, 3*p.across.out)
+		}
+	}
+}
+
+// rows writes the horizontal pass of n rows from first on.
+func (b *band) rows(p *pass, dst []byte, first, n int) {
+	across, width := p.across, 3*p.across.out
+	for y := first; y < first+n; y += 2 {
+		two := min(2, first+n-y)
+		src, distance := b.source(p.pix, p.from, y, two, across.reach)
+		out := dst[(y-first)*p.stride:]
+		switch {
+		case across.in == across.out:
+			for i := range two {
+				copy(out[i*p.stride:][:width], src[i*distance:])
+			}
+		case p.level == levelPlain:
+			for i := range two {
+				across.row(out[i*p.stride:][:width], src[i*distance:])
+			}
+		default:
+			across.rowsFast(p.level, out, p.stride, src, distance, two)
+		}
+	}
+}
+
+// source returns one or two rows of the picture and their stride. It copies the last
 // rows of a picture to a buffer that allows reads beyond them.
-func (s *Scaler) rows(pix []byte, from Size, y, n, reach int) (src []byte, distance int) {
+func (b *band) source(pix []byte, from Size, y, n, reach int) (src []byte, distance int) {
 	row := 3 * from.W
 	if (y+n-1)*row+reach <= len(pix) {
 		return pix[y*row:], row
 	}
-	s.edge = grow(s.edge, 2*max(reach, row))
+	b.edge = grow(b.edge, 2*max(reach, row))
 	distance = max(reach, row)
 	for i := range n {
-		copy(s.edge[i*distance:], pix[(y+i)*row:][:row])
+		copy(b.edge[i*distance:], pix[(y+i)*row:][:row])
 	}
-	return s.edge, distance
+	return b.edge, distance
 }
 
 // row is the horizontal pass of one row in plain Go.

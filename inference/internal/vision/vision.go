@@ -3,7 +3,7 @@
 // original preprocessing bit for bit (Pillow 10's bicubic filter with its two 8-bit
 // passes).
 //
-// It runs no model and starts no goroutines.
+// It runs no model.
 package vision
 
 import (
@@ -73,17 +73,18 @@ type Preprocessor struct {
 	halves [3][256]uint16  // the same as IEEE half precision
 	wide   [3][256]uint16  // and as bfloat16
 
+	bands    int
 	scaler   *Scaler
 	overview []byte
 	refined  []byte
 }
 
-// New returns a Preprocessor for valid constants.
-func New(cfg Config) (*Preprocessor, error) {
+// New returns a Preprocessor for valid constants, which works with several goroutines on bands of a picture.
+func New(cfg Config, bands int) (*Preprocessor, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("check preprocessing constants: %w", err)
 	}
-	p := &Preprocessor{cfg: cfg, scaler: newScaler(bicubic, 2)}
+	p := &Preprocessor{cfg: cfg, bands: bands, scaler: newScaler(bicubic, 2, bands)}
 	for c := range 3 {
 		for v := range 256 {
 			// The original scales in float64, keeps float32 and normalises that.
@@ -137,23 +138,34 @@ func (p *Preprocessor) PatchLen() int { return 3 * p.cfg.PatchSize * p.cfg.Patch
 // part: one row per patch, row-major, each in the order channel, y, x. It panics if
 // dst is shorter than m.Patches()*PatchLen().
 func (p *Preprocessor) Patches(dst []float32, m Image) []float32 {
-	return patches(dst, m, &p.values, p.cfg.PatchSize)
+	return patches(p, dst, m, &p.values)
 }
 
 // HalfPatches is Patches in IEEE half precision, as bits.
 func (p *Preprocessor) HalfPatches(dst []uint16, m Image) []uint16 {
-	return patches(dst, m, &p.halves, p.cfg.PatchSize)
+	return patches(p, dst, m, &p.halves)
 }
 
 // BFloat16Patches is Patches in bfloat16, as bits.
 func (p *Preprocessor) BFloat16Patches(dst []uint16, m Image) []uint16 {
-	return patches(dst, m, &p.wide, p.cfg.PatchSize)
+	return patches(p, dst, m, &p.wide)
 }
 
-func patches[T float32 | uint16](dst []T, m Image, table *[3][256]T, side int) []T {
-	dst = dst[:m.Patches()*3*side*side]
-	out := dst
-	for row := range m.Rows {
+func patches[T float32 | uint16](p *Preprocessor, dst []T, m Image, table *[3][256]T) []T {
+	dst = dst[:m.Patches()*p.PatchLen()]
+	if p.bands == 1 {
+		patchRows(dst, m, 0, m.Rows, table, p.cfg.PatchSize)
+		return dst
+	}
+	together(p.bands, m.Rows, func(_, from, to int) {
+		patchRows(dst[from*m.Cols*p.PatchLen():], m, from, to, table, p.cfg.PatchSize)
+	})
+	return dst
+}
+
+// patchRows writes some rows of patches.
+func patchRows[T float32 | uint16](out []T, m Image, from, to int, table *[3][256]T, side int) {
+	for row := from; row < to; row++ {
 		for col := range m.Cols {
 			corner := m.Pix[row*side*m.Stride+col*side*3:]
 			red, green, blue := out[:side*side], out[side*side:2*side*side], out[2*side*side:3*side*side]
@@ -168,7 +180,6 @@ func patches[T float32 | uint16](dst []T, m Image, table *[3][256]T, side int) [
 			out = out[3*side*side:]
 		}
 	}
-	return dst
 }
 
 // Strip writes m in the original tower's layout, [3, side, side*patches]: patch p
