@@ -82,6 +82,7 @@ func prepare(b *models.Bundle, o Options) (*Engine, error) {
 		queue: c.MiniCPM.Queue, hiddenSize: m.Dims.Decoder.Hidden, features: m.Image.Features,
 		seed:      uint64(max(c.MiniCPM.Seed, 0)),
 		loaded:    make(chan struct{}),
+		captured:  make(chan struct{}),
 		onlyVoice: c.Voice.Program == inference.VoiceModel,
 		ownVoice:  c.Voice.Program == inference.VoiceAuto || c.Voice.Program == inference.VoiceModel,
 	}
@@ -268,6 +269,8 @@ func (e *Engine) loadRest(ctx context.Context, d *device, w warmth, o Options) (
 		o.test.rest()
 	}
 	note := ""
+	captured := sync.OnceFunc(func() { close(e.captured) })
+	defer captured()
 	for set := len(d.sessions); set < len(d.sel.decoders); set++ {
 		if err = e.loadSet(ctx, d, set, &w, o); err != nil {
 			note = fmt.Sprintf("; without %s, see the log", d.sel.decoders[set].Weights)
@@ -275,6 +278,7 @@ func (e *Engine) loadRest(ctx context.Context, d *device, w warmth, o Options) (
 		}
 		e.Ready(e.status(d.sel, d.dev, e.stillLoading(d)))
 	}
+	captured()
 	if v := e.loading; v != nil {
 		failed := v.Wait(ctx)
 		if failed != nil {
@@ -334,7 +338,7 @@ func (e *Engine) chooseVoice(b *models.Bundle, sel *selection, c inference.Voice
 func (e *Engine) voiceOptions(rt *ort.Runtime, dev *ort.Device, o Options) voice.Options {
 	return voice.Options{
 		Runtime: rt, Device: dev, Library: o.Config.MiniCPM.Runtime, Threads: o.Threads, Seed: e.seed, Now: e.now, Owner: e.owner,
-		Wake: func() { e.loop.Wake() }, Log: e.log, References: o.test.voices,
+		Wake: func() { e.loop.Wake() }, Log: e.log, References: o.test.voices, Captured: e.captured,
 	}
 }
 
