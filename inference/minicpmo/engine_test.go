@@ -23,13 +23,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference"
+	"touchline/inference/conformance/synth"
 	"touchline/inference/internal/ort"
 	"touchline/inference/internal/ort/orttest"
 	"touchline/inference/minicpmo"
 	"touchline/models"
+	"touchline/models/convert"
+	"touchline/models/nano"
 )
 
-var cycles = flag.Int("cycles", 160, "answers of TestManyShortAnswers; 10000 is the whole")
+var (
+	cycles = flag.Int("cycles", 160, "answers of TestManyShortAnswers; 10000 is the whole")
+	loads  = flag.Int("loads", 4, "engines of TestLoadingBesideCaptures; 50 is the whole")
+)
 
 // patience is the limit of waits that normally take milliseconds.
 const patience = 2 * time.Minute
@@ -617,6 +623,39 @@ func TestLoadingInStages(t *testing.T) {
 	})
 }
 
+// The rest of a model with its voice loads while graphs are captured: those of int4, in every other engine, and of fp16.
+func TestLoadingBesideCaptures(t *testing.T) {
+	minicpmo.NeedGPU(t)
+	shape, err := synth.Find("tiny")
+	require.NoError(t, err)
+	merges, err := nano.Merges()
+	require.NoError(t, err)
+	src, err := synth.New(shape.WithMerges(merges).WithSpeech(), 1)
+	require.NoError(t, err)
+	dir := filepath.Join(t.TempDir(), "b")
+	require.NoError(t, convert.Convert(t.Context(), src, dir, convert.Options{
+		Weights: []models.Weights{models.WeightsInt4, models.WeightsFloat16}, Devices: []models.Device{models.DeviceCUDA}, Random: true,
+	}))
+	b, err := models.OpenBundle(dir)
+	require.NoError(t, err)
+	c := settings(t)
+	c.MiniCPM.Device, c.MiniCPM.Weights, c.MiniCPM.Slots, c.Voice.Enabled = "cuda", "auto", 32, true
+	for i := range *loads {
+		e, err := minicpmo.Open(t.Context(), b, minicpmo.Options{Config: c, Staged: true, Stock: i%2 == 0})
+		require.NoError(t, err)
+		for loaded := false; !loaded; {
+			askAll(t, e, questions(t, e, 3, 20))
+			loaded = !strings.Contains(e.Status().Detail, "still loading")
+		}
+		require.NoError(t, e.Wait(t.Context()), "engine %d", i)
+		s := e.Status()
+		require.Empty(t, s.VoiceProblem, "engine %d", i)
+		require.Contains(t, s.Detail, "int4 and fp16", "engine %d", i)
+		require.Contains(t, s.Detail, "speaks", "engine %d", i)
+		require.NoError(t, e.Close())
+	}
+}
+
 func TestClose(t *testing.T) {
 	orttest.NoLeaks(t)
 	e, err := minicpmo.Open(t.Context(), tiny(t), minicpmo.Options{Config: settings(t), Threads: 1})
@@ -835,8 +874,16 @@ func TestManyShortAnswers(t *testing.T) {
 	}
 	c := settings(t)
 	c.MiniCPM.VisionCache = 40
-	o := minicpmo.Options{Config: c}
-	e := openWith(t, o.WithFaults(f))
+	b := tiny(t)
+	if *cuda {
+		c.MiniCPM.Device, c.MiniCPM.Weights = "cuda", "auto"
+		b = minicpmo.CUDABundle(t, "tiny", 8)
+	}
+	o := minicpmo.Options{Config: c, Threads: 1}
+	e, err := minicpmo.Open(t.Context(), b, o.WithFaults(f))
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close()) })
+	require.Equal(t, *cuda, e.Stats().OwnKernels)
 	frames := []inference.Frame{frame(t, "320x240.png", 0), frame(t, "640x360.png", 0)}
 	run := func(n int) {
 		var wg sync.WaitGroup

@@ -10,6 +10,12 @@ import (
 	"touchline/models"
 )
 
+// For the tests outside the package.
+var (
+	NeedGPU    = needGPU
+	CUDABundle = cudaBundle
+)
+
 // Faults are hooks before calls of the device. Each may be nil. An error of a hook
 // replaces the call.
 type Faults struct {
