@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference"
@@ -43,7 +44,7 @@ func TestTwoCards(t *testing.T) {
 	c.MiniCPM.Temperature, c.MiniCPM.SuppressTokens = 0, nil
 	c.MiniCPM.PrefixCache = 0 // a copied beginning may round differently
 	c.Voice.Enabled = false
-	m, err := minicpmo.OpenModel(t.Context(), b, minicpmo.Options{Config: c})
+	m, err := minicpmo.OpenModel(t.Context(), b, minicpmo.Options{Config: c, Logger: zerolog.New(zerolog.NewTestWriter(t)).Level(zerolog.WarnLevel)})
 	require.NoError(t, err)
 	defer func() { require.NoError(t, m.Close()) }()
 	done := func() map[int]uint64 {

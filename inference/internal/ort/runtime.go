@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	onnx "github.com/yalue/onnxruntime_go"
@@ -31,6 +32,7 @@ type library struct {
 	gpus    map[int]*gpu // open devices by GPU
 
 	making sync.RWMutex // of sessions, whose attention the environment chooses
+	xqa    atomic.Int64 // 1 more than the GPU that has XQA
 }
 
 var process library //nolint:gochecknoglobals // ONNX Runtime has one environment per process

@@ -70,7 +70,7 @@ func (s *Session) load(op string, o SessionOptions) error {
 	done := func() {}
 	if s.device.kind == CUDA {
 		defer s.device.onThread()()
-		done = lib.attention(o)
+		done = lib.attention(s.device.index, o)
 	}
 	err = s.device.failure(lib.check(op, C.tl_session(lib.api, lib.env, path, options, &s.handle)))
 	done()
