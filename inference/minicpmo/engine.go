@@ -90,10 +90,8 @@ type Engine struct {
 	// loaded is closed when nothing is left to load; loadErr is why a part is missing.
 	loaded  chan struct{}
 	loadErr error
-	// captured is closed when all graphs of the language model are captured.
-	captured chan struct{}
-	tokens   *tokenizer.Tokenizer
-	builder  *tokenizer.Builder
+	tokens  *tokenizer.Tokenizer
+	builder *tokenizer.Builder
 	// vocabulary returns the pieces for schemas, prepared at the first use.
 	vocabulary func() (*schema.Vocabulary, error)
 	vision     vision.Config

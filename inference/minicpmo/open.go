@@ -82,7 +82,6 @@ func prepare(b *models.Bundle, o Options) (*Engine, error) {
 		queue: c.MiniCPM.Queue, hiddenSize: m.Dims.Decoder.Hidden, features: m.Image.Features,
 		seed:      uint64(max(c.MiniCPM.Seed, 0)),
 		loaded:    make(chan struct{}),
-		captured:  make(chan struct{}),
 		onlyVoice: c.Voice.Program == inference.VoiceModel,
 		ownVoice:  c.Voice.Program == inference.VoiceAuto || c.Voice.Program == inference.VoiceModel,
 	}
@@ -209,6 +208,12 @@ func (e *Engine) thread(
 	var rest sync.WaitGroup
 	return step.Thread{
 		Open: func(run context.Context) (err error) {
+			e.owner = step.OwnerOf(dev, e.now)
+			loaded, err := e.owner.Load(ctx, step.Commentary)
+			if err != nil {
+				return err
+			}
+			defer loaded()
 			if d, err = e.openDevice(run, b, sel, rt, dev, o); err != nil {
 				return err
 			}
@@ -268,9 +273,12 @@ func (e *Engine) loadRest(ctx context.Context, d *device, w warmth, o Options) (
 	if o.test.rest != nil {
 		o.test.rest()
 	}
+	loaded, err := e.owner.Load(ctx, step.Commentary)
+	if err != nil {
+		return err
+	}
+	defer loaded()
 	note := ""
-	captured := sync.OnceFunc(func() { close(e.captured) })
-	defer captured()
 	for set := len(d.sessions); set < len(d.sel.decoders); set++ {
 		if err = e.loadSet(ctx, d, set, &w, o); err != nil {
 			note = fmt.Sprintf("; without %s, see the log", d.sel.decoders[set].Weights)
@@ -278,7 +286,7 @@ func (e *Engine) loadRest(ctx context.Context, d *device, w warmth, o Options) (
 		}
 		e.Ready(e.status(d.sel, d.dev, e.stillLoading(d)))
 	}
-	captured()
+	loaded()
 	if v := e.loading; v != nil {
 		failed := v.Wait(ctx)
 		if failed != nil {
@@ -338,7 +346,7 @@ func (e *Engine) chooseVoice(b *models.Bundle, sel *selection, c inference.Voice
 func (e *Engine) voiceOptions(rt *ort.Runtime, dev *ort.Device, o Options) voice.Options {
 	return voice.Options{
 		Runtime: rt, Device: dev, Library: o.Config.MiniCPM.Runtime, Threads: o.Threads, Seed: e.seed, Now: e.now, Owner: e.owner,
-		Wake: func() { e.loop.Wake() }, Log: e.log, References: o.test.voices, Captured: e.captured,
+		Wake: func() { e.loop.Wake() }, Log: e.log, References: o.test.voices,
 	}
 }
 
@@ -448,7 +456,6 @@ func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, 
 	if o.test.wrap != nil {
 		dev = o.test.wrap(d)
 	}
-	e.owner = step.OwnerOf(d.dev, e.now)
 	client := e.owner.Join(step.Commentary)
 	if e.loop, err = newLoop(dev, s, step.Options{Now: e.now, Client: client, Waiting: e.queue}, e.stats); err != nil {
 		return w, err

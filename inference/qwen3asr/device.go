@@ -27,6 +27,8 @@ type device struct {
 	encoder     *encoder
 	aligner     *alignerDevice // nil before the first use
 	togetherErr error          // why prompts are fed one at a time; nil if they are not
+
+	turn func(run func() error) error // does a run of warming up when nothing else loads on the GPU
 }
 
 // openDevice loads the recognizer's graphs and allocates the memory. progress receives the name of each part.
@@ -35,6 +37,7 @@ func openDevice(sel *selection, rt *ort.Runtime, dev *ort.Device, threads int, p
 		sel: sel, runtime: rt, dev: dev, float: models.Float32,
 		// A memory plan for each prompt length would only make the arenas grow.
 		options: ort.SessionOptions{CUDAGraph: true, Threads: threads, NoMemoryPattern: true},
+		turn:    func(run func() error) error { return run() },
 	}
 	if sel.device == models.DeviceCUDA {
 		d.float = models.Float16
@@ -113,7 +116,7 @@ func (d *device) warmEncoder() error {
 		frames := n * d.encoder.dims.Chunk
 		w := &window{mel: make([]float32, mel.SpeechBins*frames), frames: frames, rows: d.encoder.dims.Rows(frames)}
 		for batch := 1; batch <= max(d.encoder.captured, 1); batch *= 2 {
-			if err := d.encode(slices.Repeat([]*window{w}, batch)); err != nil {
+			if err := d.turn(func() error { return d.encode(slices.Repeat([]*window{w}, batch)) }); err != nil {
 				return fmt.Errorf("warm up the encoder: %w", err)
 			}
 		}
@@ -121,7 +124,7 @@ func (d *device) warmEncoder() error {
 	return nil
 }
 
-// warm runs the encoder, each captured range and each length of prompt, and zeroes the cache.
+// warm runs the encoder, each captured range and each length of prompt, in turns, and zeroes the cache.
 func (d *device) warm() error {
 	if err := d.warmEncoder(); err != nil {
 		return err
@@ -138,18 +141,18 @@ func (d *device) warm() error {
 		}
 	}
 	for _, n := range lengths {
-		if err := d.prefill(&job{prompt: prompt{ids: ids[:n]}}, 0, n); err != nil {
+		if err := d.turn(func() error { return d.prefill(&job{prompt: prompt{ids: ids[:n]}}, 0, n) }); err != nil {
 			return fmt.Errorf("warm up the prompt: %w", err)
 		}
 	}
-	if err := d.warmTogether(); errors.Is(err, ort.ErrDeviceLost) {
+	if err := d.turn(d.warmTogether); errors.Is(err, ort.ErrDeviceLost) {
 		return err
 	} else if err != nil { // slower, but as right
 		d.sel.together, d.togetherErr = 0, err
 	}
 	tokens := make([]int32, l.Slots)
 	for _, r := range ranges {
-		if err := d.decode(r, tokens, tokens); err != nil {
+		if err := d.turn(func() error { return d.decode(r, tokens, tokens) }); err != nil {
 			return fmt.Errorf("warm up slots %d to %d: %w", r.Start, r.Start+r.Size-1, err)
 		}
 	}
@@ -276,7 +279,7 @@ func (d *device) encode(windows []*window) error {
 	if !windows[0].aligner {
 		return d.encoder.run(windows)
 	}
-	if err := d.openAligner(); err != nil {
+	if err := d.turn(d.openAligner); err != nil {
 		return err
 	}
 	return d.aligner.encoder.run(windows)

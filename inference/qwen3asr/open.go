@@ -173,8 +173,23 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle) error {
 	var d *device
 	if err := e.Start(ctx, step.Thread{
 		Open: func(context.Context) (err error) {
-			if d, err = e.openDevice(sel, rt, dev); err != nil {
+			owner := step.OwnerOf(dev, time.Now)
+			loaded, err := owner.Load(ctx, e.o.Priority)
+			if err != nil {
 				return err
+			}
+			d, err = e.openDevice(sel, rt, dev)
+			loaded()
+			if err != nil {
+				return err
+			}
+			d.turn = func(run func() error) error { // commentary that loads goes between two runs
+				loaded, err := owner.Load(ctx, e.o.Priority)
+				if err != nil {
+					return err
+				}
+				defer loaded()
+				return run()
 			}
 			return e.begin(ctx, d)
 		},

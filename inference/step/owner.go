@@ -6,6 +6,8 @@
 package step
 
 import (
+	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,6 +38,13 @@ type Owner struct {
 	now     func() time.Time
 	mu      sync.Mutex
 	clients []*Client
+	loads   []load // the first one loads, others wait
+}
+
+// load is a part of a model that loads.
+type load struct {
+	priority Priority
+	turn     chan struct{}
 }
 
 // NewOwner returns an owner without clients.
@@ -56,6 +65,46 @@ type Client struct {
 	runs  int       // now
 	since time.Time // begin of the first of these runs; without one, end of the last
 	busy  time.Duration
+}
+
+// Load waits until nothing else loads on the GPU, and keeps others waiting until done is called. Loading makes sessions, plans and graphs:
+// ONNX Runtime captures graphs in a mode in which the first run of a shape, or a new session, on another thread ends the capture (seen with
+// ONNX Runtime 1.30). The highest priority goes first.
+func (o *Owner) Load(ctx context.Context, p Priority) (done func(), err error) {
+	o.mu.Lock()
+	l := load{p, make(chan struct{})}
+	if o.loads = append(o.loads, l); len(o.loads) == 1 {
+		close(l.turn)
+	}
+	o.mu.Unlock()
+	done = sync.OnceFunc(func() { o.loaded(l) })
+	select {
+	case <-l.turn:
+		return done, nil
+	case <-ctx.Done():
+		done()
+		return nil, context.Cause(ctx)
+	}
+}
+
+// loaded ends a load, and begins another if it had its turn.
+func (o *Owner) loaded(l load) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	had := o.loads[0].turn == l.turn
+	o.loads = slices.DeleteFunc(o.loads, func(w load) bool { return w.turn == l.turn })
+	if len(o.loads) == 0 || !had {
+		return
+	}
+	next := 0
+	for i, w := range o.loads {
+		if w.priority > o.loads[next].priority {
+			next = i
+		}
+	}
+	first := o.loads[next]
+	o.loads = slices.Insert(slices.Delete(o.loads, next, next+1), 0, first)
+	close(first.turn)
 }
 
 // Join adds a client.

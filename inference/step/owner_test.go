@@ -1,7 +1,10 @@
 package step_test
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +18,51 @@ const ms = time.Millisecond
 
 // at returns the time of a test's clock.
 func at(n time.Duration) time.Time { return time.Unix(1000, 0).Add(n) }
+
+// One load at a time; commentary goes before recognition, and a load that is cancelled hands its turn on.
+func TestOwnerLoads(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		o := step.NewOwner(time.Now)
+		var mu sync.Mutex
+		var order []string
+		note := func(text string) {
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, text)
+		}
+		var all sync.WaitGroup
+		load := func(ctx context.Context, name string, p step.Priority, took time.Duration) {
+			all.Go(func() {
+				done, err := o.Load(ctx, p)
+				if err != nil {
+					note(name + ": " + err.Error())
+					return
+				}
+				note(name)
+				time.Sleep(took)
+				done()
+				done() // nothing
+			})
+			synctest.Wait()
+		}
+		cancelled, cancel := context.WithCancelCause(t.Context())
+		load(t.Context(), "ears", step.Recognition, time.Second)
+		load(t.Context(), "interim", step.Interim, time.Second)
+		load(t.Context(), "more ears", step.Recognition, time.Second)
+		load(cancelled, "cancelled", step.Commentary, time.Second)
+		load(t.Context(), "words", step.Commentary, time.Second)
+		load(t.Context(), "voice", step.Commentary, time.Second)
+		cancel(errors.New("closed"))
+		began := time.Now()
+		all.Wait()
+		require.Equal(t, []string{"ears", "cancelled: closed", "words", "voice", "more ears", "interim"}, order)
+		require.Equal(t, 5*time.Second, time.Since(began))
+		load(t.Context(), "again", step.Interim, 0)
+		all.Wait()
+		require.Len(t, order, 7)
+	})
+}
 
 func TestOwnerOrder(t *testing.T) {
 	t.Parallel()

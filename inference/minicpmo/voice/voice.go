@@ -43,9 +43,6 @@ type Options struct {
 	Log  zerolog.Logger
 	// References replace the voices of the bundle, if they are not nil.
 	References map[string]Reference
-	// Captured is closed when no other thread captures graphs any more; nil if none does. The first run of a shape, for which cuDNN makes a
-	// plan, ends all captures on the GPU.
-	Captured <-chan struct{}
 }
 
 // Speech is a loaded voice. Its language model works on the thread that opened it, its sound on a thread and a stream of its own.
@@ -127,7 +124,13 @@ func (v *Speech) sound(ctx context.Context, s *Selection, o Options) {
 		return
 	}
 	defer func() { _ = dev.Close() }()
+	loaded, err := o.Owner.Load(ctx, step.Commentary)
+	if err != nil {
+		v.opened <- err
+		return
+	}
 	w, err := s.OpenWave(ctx, dev, o)
+	loaded()
 	if err != nil {
 		v.opened <- err
 		return
@@ -236,13 +239,6 @@ func (s *Selection) OpenWave(ctx context.Context, dev *ort.Device, o Options) (*
 	})
 	if err != nil {
 		return nil, err
-	}
-	if o.Captured != nil {
-		select {
-		case <-o.Captured:
-		case <-ctx.Done():
-			return nil, errors.Join(context.Cause(ctx), w.Close())
-		}
 	}
 	for name, voice := range s.references {
 		if err := w.AddVoice(name, voice); err != nil {
