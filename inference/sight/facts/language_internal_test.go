@@ -176,8 +176,14 @@ func only(tag, text string) string {
 	return text
 }
 
+// understood is what a row of a test understands.
+type understood struct {
+	form  string
+	nouns []string
+}
+
 func TestQuestionsInLanguages(t *testing.T) {
-	for text, want := range map[string]ask{
+	for text, want := range map[string]understood{
 		"de Nur Personen, bitte.":                             {"only", []string{person}},
 		"de Wie viele Autos sind im Bild?":                    {"many", []string{"car"}},
 		"de Gibt es einen Hund?":                              {"there", []string{"dog"}},
@@ -205,11 +211,60 @@ func TestQuestionsInLanguages(t *testing.T) {
 		"es Avísame cuando aparezca una persona o un vehículo, y hacia dónde va.":                   {"only", []string{person, vehicle}},
 		"fr Préviens-moi quand une personne ou un véhicule apparaît, et de quel côté il va.":        {"only", []string{person, vehicle}},
 		"de Sag mir, wenn eine Person oder ein Fahrzeug ins Bild kommt, und wohin es geht.":         {"only", []string{person, vehicle}},
-		"fr How many people are there?": {"many", []string{person}},
+		"de Konzentriere dich auf die Katzen!":                                                      {"only", []string{"cat"}},
+		"de Konzentrieren Sie sich nur auf Autos":                                                   {"only", []string{"car"}},
+		"fr Concentre-toi sur les chiens.":                                                          {"only", []string{"dog"}},
+		"fr Concentrez-vous sur l’ours et les personnes":                                            {"only", []string{"bear", person}},
+		"es Céntrate en el perro":                                                                   {"only", []string{"dog"}},
+		"es Enfócate en las personas, por favor":                                                    {"only", []string{person}},
+		"es ¿Qué ha pasado desde la última vez?":                                                    {"happened", nil},
+		"es ¿Qué pasó desde la última vez que pregunté?":                                            {"happened", nil},
+		"de Was ist seit der letzten Frage passiert?":                                               {"happened", nil},
+		"fr Que s’est-il passé depuis la dernière fois ?":                                           {"happened", nil},
+		"fr How many people are there?":                                                             {"many", []string{person}},
 	} {
 		tag, text, _ := strings.Cut(text, " ")
 		got, ok := languageOf(tag).understand(text)
 		require.True(t, ok, text)
-		require.Equal(t, want, got, text)
+		require.Equal(t, want, understood{got.form, got.nouns}, text)
+	}
+}
+
+// TestAnswersAffirmNoSex: a question about men, women or players is answered with what was counted, without yes or no.
+func TestAnswersAffirmNoSex(t *testing.T) {
+	for _, tt := range []struct{ tag, somebody, woman, answer, men, thing, refusal string }{
+		{
+			"en", "is there somebody?", "Is there a woman?", "I count people and do not tell who they are. I can see a person.",
+			"how many men are there", "how many cups are there?", "focus on the ball",
+		},
+		{
+			"de", "Siehst du jemand?", "Gibt es eine Frau?", "Ich zähle Menschen und sage nicht, wer sie sind. Ich sehe eine Person.",
+			"Wie viele Männer sind da?", "Wie viele Tassen gibt es?", "Konzentriere dich auf den Ball",
+		},
+		{
+			"es", "¿Hay alguien?", "¿Hay una mujer?", "Cuento personas y no digo quiénes son. Veo una persona.",
+			"¿Cuántos hombres hay?", "¿Cuántas tazas hay?", "Céntrate en la pelota",
+		},
+		{
+			"fr", "Y a-t-il quelqu'un ?", "Y a-t-il une femme ?", "Je compte les personnes et ne dis pas qui elles sont. Je vois une personne.",
+			"Combien d’hommes y a-t-il ?", "Combien de tasses y a-t-il ?", "Concentre-toi sur le ballon",
+		},
+	} {
+		l, w := languageOf(tt.tag), newTestWatcher(1)
+		ask := func(text string) string { return w.Tell(TellOptions{Language: tt.tag, Instruction: text}).Text }
+		nobody := ask(tt.woman)
+		require.Contains(t, nobody, l.one("answer.who"))
+		require.Contains(t, nobody, l.noun(person, formNone))
+		require.NotContains(t, nobody, l.fill("answer.no", values{"see": l.noun(person, formNone)}))
+		for i := range 10 {
+			cup := Box{Class: "cup", Score: 0.95, X0: 0.1, Y0: 0.5, X1: 0.15, Y1: 0.6}
+			w.Push(Look{PTS: time.Duration(i) * 400 * time.Millisecond, Boxes: []Box{walker(0.5, 0, 0), cup}})
+		}
+		ask("")
+		require.Equal(t, l.fill("answer.yes", values{"see": l.noun(person, formSeen)}), ask(tt.somebody))
+		require.Equal(t, tt.answer, ask(tt.woman))
+		require.Equal(t, tt.answer, ask(tt.men))
+		require.Equal(t, l.fill("answer.many.thing", values{"place": l.one("at.left")}), ask(tt.thing))
+		require.Equal(t, l.one("answer.only.thing"), ask(tt.refusal))
 	}
 }

@@ -30,6 +30,7 @@ func (o order) wants(group, name string) bool {
 type ask struct {
 	form  string // the key of its patterns without "ask."
 	nouns []string
+	who   bool // a noun says more of a person than can be told
 }
 
 // asks returns the forms, orders first.
@@ -54,9 +55,14 @@ func (w *Watcher) instruct(l language, text string) string {
 			lost = true
 		case !a.order():
 			answers = append(answers, w.reply(l, a))
+		case a.form == "only" && !slices.ContainsFunc(a.nouns, func(name string) bool { return groupOf(name) != thing }):
+			answers = append(answers, l.one("answer.only.thing"))
 		default:
 			orders = true
 			next.apply(a)
+			if a.who {
+				answers = append(answers, l.one("answer.who"))
+			}
 		}
 	}
 	if orders {
@@ -105,8 +111,8 @@ func (l language) match(text string) (ask, bool) {
 			if m == nil {
 				continue
 			}
-			if nouns, ok := l.nounsOf(m[1:]); ok {
-				return ask{form, nouns}, true
+			if nouns, who, ok := l.nounsOf(m[1:]); ok {
+				return ask{form, nouns, who}, true
 			}
 		}
 	}
@@ -163,46 +169,56 @@ func matcher(pattern string) *regexp.Regexp {
 	return regexp.MustCompile("^" + strings.ReplaceAll(pattern, "{nouns}", "(.+?)") + "$")
 }
 
-// nounsOf returns the classes and groups that words name; false if one is unknown.
-func (l language) nounsOf(texts []string) ([]string, bool) {
-	var out []string
+// nounsOf returns the classes and groups that words name, and whether one says who a person is; false if one is unknown.
+func (l language) nounsOf(texts []string) (out []string, who, ok bool) {
 	for _, text := range texts {
 		for _, word := range []string{"and", "or"} {
 			text = strings.ReplaceAll(text, " "+l.one(word)+" ", ",")
 		}
 		for part := range strings.SplitSeq(text, ",") {
-			name := l.classOf(strings.TrimSpace(part))
+			name, more := l.classOf(strings.TrimSpace(part))
 			if name == "" {
-				return nil, false
+				return nil, false, false
 			}
-			out = append(out, name)
+			out, who = append(out, name), who || more
 		}
 	}
-	return out, true
+	return out, who, true
 }
 
-func (l language) classOf(word string) string {
+// classOf returns the class or group that a word names, "" if none, and whether it says who a person is.
+func (l language) classOf(word string) (name string, who bool) {
 	for _, article := range l["article"] {
 		if !strings.HasSuffix(article, "'") {
 			article += " "
 		}
 		word = strings.TrimPrefix(word, article)
 	}
+	if slices.Contains(l["who"], word) {
+		return person, true
+	}
 	for _, key := range slices.Sorted(maps.Keys(l)) {
 		if name, ok := strings.CutPrefix(key, "words."); ok && slices.Contains(l[key], word) {
-			return name
+			return name, false
 		}
 	}
-	return ""
+	return "", false
 }
 
 // reply answers a question.
 func (w *Watcher) reply(l language, a ask) string {
 	switch a.form {
 	case "many", "there", "where":
-		answers := make([]string, len(a.nouns))
-		for i, name := range a.nouns {
-			answers[i] = w.replyThing(l, a.form, name)
+		var answers []string
+		if a.who {
+			answers = append(answers, l.one("answer.who"))
+		}
+		for _, name := range a.nouns {
+			form := a.form
+			if a.who && name == person && form == "there" {
+				form = "many" // neither yes nor no
+			}
+			answers = append(answers, w.replyThing(l, form, name))
 		}
 		return strings.Join(answers, " ")
 	case "clock":
@@ -262,7 +278,7 @@ func (w *Watcher) replyThing(l language, form, name string) string {
 			return l.one("answer.unsure")
 		}
 		x, _ := s.box.centre()
-		return l.fill("answer.yes.thing", values{"place": l.one("at." + placeOf(x))})
+		return sentence(l.fill("answer."+form+".thing", values{"place": l.one("at." + placeOf(x))}))
 	}
 	seen := w.present(name)
 	n := len(seen)

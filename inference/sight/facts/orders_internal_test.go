@@ -10,7 +10,7 @@ import (
 
 func TestUnderstand(t *testing.T) {
 	l := languageOf("en")
-	for text, want := range map[string]ask{
+	for text, want := range map[string]understood{
 		"Only people, please.":              {"only", []string{person}},
 		"talk only about dogs and cats":     {"only", []string{"dog", "cat"}},
 		"Focus on the players and the ball": {"only", []string{person, "sports ball"}},
@@ -31,8 +31,7 @@ func TestUnderstand(t *testing.T) {
 	} {
 		got, ok := l.understand(text)
 		require.True(t, ok, text)
-		require.Equal(t, want.form, got.form, text)
-		require.Equal(t, want.nouns, got.nouns, text)
+		require.Equal(t, want, understood{got.form, got.nouns}, text)
 	}
 	for _, text := range []string{"", "who scored?", "tell me a story about people", "how many hats?", "only the man with the hat"} {
 		_, ok := l.understand(text)
@@ -59,14 +58,24 @@ func TestInstructions(t *testing.T) {
 		"Is there a car?":                "Yes, I can see a car.",
 		"where are the people":           "I can see two people, on the left and in the middle.",
 		"is there a cup?":                "Yes, on the left.",
+		"how many cups are there?":       "I am not sure how many, but I can see one at least, on the left.",
+		"where is the cup?":              "On the left.",
+		"how many clocks are there?":     "I am not sure.",
+		"is there a player or a dog?":    "I count people and do not tell who they are. I can see two people. No, I can see no dogs.",
+		"where is the man?":              "I count people and do not tell who they are. I can see two people, on the left and in the middle.",
+		"Only cups.":                     languageOf("en").one("answer.only.thing"),
+		"focus on the ball":              languageOf("en").one("answer.only.thing"),
+		"only cups. how many people?":    languageOf("en").one("answer.only.thing") + " I can see two people.",
 		"is there a clock?":              "I am not sure.",
 		"what's the score?":              "It reads ARS 2-1 CHE.",
 		"what does the clock say":        "I cannot see a clock.",
 		"Tell me who is the best player": languageOf("en").one("answer.help"),
 	} {
 		require.Equal(t, want, tell(question))
-		require.Equal(t, []string{"car"}, w.telling.order.only, "a question changes no order")
+		require.Equal(t, []string{"car"}, w.telling.order.only, "neither a question nor a refused order changes the order")
 	}
+	require.Contains(t, tell("only the women and the ball"), "I count people and do not tell who they are.")
+	require.Equal(t, []string{person, "sports ball"}, w.telling.order.only)
 	number := uint64(0)
 	ask := func(by string) string {
 		number++

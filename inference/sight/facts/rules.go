@@ -131,8 +131,8 @@ func newRule(form string, got map[string]string) (rule, bool) {
 	}
 	l := languageOf(english)
 	if noun, ok := got["noun"]; ok {
-		r.name = l.classOf(noun)
-		if r.name == person && !slices.Contains([]string{"person", "people", "persons"}, noun) {
+		var who bool
+		if r.name, who = l.classOf(noun); who {
 			r.word = noun
 		}
 	}
