@@ -1,9 +1,12 @@
 package sight
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,15 +22,22 @@ import (
 )
 
 // clipFile is a surveillance camera of 768x576 in Debian's package opencv-doc.
-const clipFile = "/usr/share/doc/opencv-doc/examples/data/vtest.avi"
+const (
+	clipFile = "/usr/share/doc/opencv-doc/examples/data/vtest.avi"
+	clipSum  = "45cddc9490be69345cbdab64ca583be65987e864ca408038e648db99e10516cf"
+)
 
 // clip decodes the surveillance clip through filters of ffmpeg, scales it to 448 or 640 pixels, and passes each picture to use. Its PTS
 // counts steps.
 func clip(t *testing.T, width int, filters string, step time.Duration, use func(inference.Frame)) {
 	t.Helper()
-	if _, err := os.Stat(clipFile); err != nil {
+	content, err := os.ReadFile(clipFile)
+	if errors.Is(err, fs.ErrNotExist) {
 		t.Skip("needs Debian's opencv-doc")
 	}
+	require.NoError(t, err)
+	require.Equal(t, clipSum, fmt.Sprintf("%x", sha256.Sum256(content)),
+		"the SHA-256 of %s: it is not the clip whose people were listed; install opencv-doc 4.6.0", clipFile)
 	scale := map[int]string{448: "448:336", 640: "640:480"}[width]
 	cmd := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-i", clipFile, "-vf", filters+",scale="+scale+":flags=area",
 		"-fps_mode", "passthrough", "-f", "rawvideo", "-pix_fmt", "rgb24", "-")

@@ -9,6 +9,7 @@ const $ = (id) => document.getElementById(id);
 const KEPT = 50; // alerts
 const LINE = 30; // letters of a rule, in browsers that do not fit a text area to its text
 export const LEVELS = ['info', 'warning', 'critical'];
+const NOT_FOR_SAFETY = 'Not for safety: the detector misses one person in ten, and was not tested at night, with fisheye cameras or in crowds.';
 /** What decides a rule, and what that means. */
 export const BY = {
   auto: 'What the detector measures decides a sentence that it understands; the engine decides any other.',
@@ -151,7 +152,7 @@ export class Alerts {
       e.preventDefault();
       void this.#add();
     });
-    this.body = h('div', { class: 'source' }, this.#note, form, this.#rulesBox, h('section', {}, h('h3', {}, 'Alerts'), this.#listBox), this.#queue);
+    this.body = h('div', { class: 'source' }, this.#note, form, h('p', { class: 'what' }, NOT_FOR_SAFETY), this.#rulesBox, h('section', {}, h('h3', {}, 'Alerts'), this.#listBox), this.#queue);
     state.on('alert', (a) => this.#take(a));
     state.on('snapshot', () => {
       const note = queueNote(state.known.snapshot.alert_queue);
