@@ -136,8 +136,8 @@ func newSight(cfg Settings, log zerolog.Logger) (*Engine, error) {
 		return nil, fmt.Errorf("prepare sight: %w", err)
 	}
 	e := &Engine{
-		Note: "Not for safety: sight misses one person in ten, and was not tested at night, with fisheye cameras or in crowds. " +
-			"It finds people, vehicles, animals and text, and follows a few orders.",
+		Note: "Not for safety: it misses one person in ten; night, fisheye and crowds are untested. " +
+			"Sight finds people, vehicles, animals and text, and follows a few orders.",
 	}
 	can := sight.Capabilities()
 	if lang := cfg.Engine.Voice.Language; !can.Speaks(lang) {

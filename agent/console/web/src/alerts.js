@@ -9,7 +9,7 @@ const $ = (id) => document.getElementById(id);
 const KEPT = 50; // alerts
 const LINE = 30; // letters of a rule, in browsers that do not fit a text area to its text
 export const LEVELS = ['info', 'warning', 'critical'];
-const NOT_FOR_SAFETY = 'Not for safety: the detector misses one person in ten, and was not tested at night, with fisheye cameras or in crowds.';
+const NOT_FOR_SAFETY = 'Not for safety: the detector misses one person in ten; night, fisheye and crowds are untested.';
 /** What decides a rule, and what that means. */
 export const BY = {
   auto: 'What the detector measures decides a sentence that it understands; the engine decides any other.',
