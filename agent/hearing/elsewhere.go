@@ -52,9 +52,15 @@ type outsiders struct {
 func (s *outsiders) begin(o outside) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.list = slices.DeleteFunc(s.list, func(old *outside) bool { return o.from.Sub(old.from) > remembered })
 	o.known = make(chan struct{})
 	s.list = append(s.list, &o)
+}
+
+// forget deletes old speech.
+func (s *outsiders) forget(now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = slices.DeleteFunc(s.list, func(o *outside) bool { return now.Sub(o.from) > remembered })
 }
 
 // end sets the text of a microphone's utterance; of all that have none if the number is 0.

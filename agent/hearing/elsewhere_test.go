@@ -63,12 +63,16 @@ type line struct {
 
 const wordTime = 200 * time.Millisecond
 
-// hear plays the lines of several microphones, and returns the orders and the operator's refusals.
-func hear(t *testing.T, lines ...line) (orders, refused []string) {
+// modes are those in which orders act.
+func modes() []string { return []string{settings.HearingOrders, settings.HearingAll} }
+
+// hear plays the lines of several microphones, and returns the orders and the operator's refusals. Without captions, nothing that others
+// say leaves the Ears.
+func hear(t *testing.T, mode string, lines ...line) (orders, refused []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := settings.DefaultHearing()
-		cfg.Mode, cfg.Camera, cfg.Confirm = settings.HearingAll, true, false
+		cfg.Mode, cfg.Camera, cfg.Confirm = mode, true, false
 		v := &vocabulary{}
 		s := newStage(t, cfg, v)
 		s.bot.delay = 8
@@ -86,6 +90,7 @@ func hear(t *testing.T, lines ...line) (orders, refused []string) {
 		}
 		const piece = 20 * time.Millisecond
 		for now := time.Duration(0); now < end+6*time.Second; now += piece {
+			s.choose()
 			for _, l := range lines {
 				words := strings.Fields(l.text)
 				n := int((now - l.at) / wordTime)
@@ -100,13 +105,16 @@ func hear(t *testing.T, lines ...line) (orders, refused []string) {
 					level = 10000
 				}
 				p := people[l.identity]
+				if p.sink == nil {
+					continue
+				}
 				p.sink.Push(sound.Piece{
 					Stream: 1, Media: 48 * now.Milliseconds(), Arrival: time.Now(), PCM: slices.Repeat([]int16{level}, 320),
 				})
 			}
 			for _, l := range lines {
 				p := people[l.identity]
-				if s.mics[p.at].Name == "leaves" && now > l.at+wordTime*time.Duration(len(strings.Fields(l.text))) {
+				if p.sink != nil && s.mics[p.at].Name == "leaves" && now > l.at+wordTime*time.Duration(len(strings.Fields(l.text))) {
 					p.sink.Close()
 				}
 			}
@@ -116,6 +124,7 @@ func hear(t *testing.T, lines ...line) (orders, refused []string) {
 		s.end()
 		orders = s.bot.orders
 		for _, h := range s.bot.heard {
+			require.True(t, cfg.Captions() || s.mics[people[h.Identity].at].Instructs, "%v", h)
 			if h.Identity == "operator" && h.Order != nil && h.Order.Refused != "" {
 				refused = append(refused, h.Order.Refused)
 			}
@@ -163,9 +172,11 @@ func TestOrdersInASharedRoom(t *testing.T) {
 		case 3: // and said much the same long before
 			lines = append(lines, line{identity: "ben", at: 0, text: "hey touchline"})
 		}
-		orders, refused := hear(t, lines...)
-		require.Len(t, orders, 1, "%d %s %v", i, text, refused)
-		require.Empty(t, refused)
+		for _, mode := range modes() {
+			orders, refused := hear(t, mode, lines...)
+			require.Len(t, orders, 1, "%s %d %s %v", mode, i, text, refused)
+			require.Empty(t, refused)
+		}
 	}
 }
 
@@ -191,13 +202,15 @@ func TestOrdersByALoudspeaker(t *testing.T) {
 		case 6:
 			who, late = camera, late+8*time.Second
 		}
-		orders, refused := hear(t,
-			line{identity: "stranger", at: at, text: own, change: who},
-			line{identity: "operator", at: 3*time.Second + late, text: text},
-		)
-		require.Empty(t, orders, "%d %s", i, text)
-		require.Len(t, refused, 1, "%d %s", i, text)
-		require.Contains(t, refused[0], "another microphone or the camera had these words before")
+		for _, mode := range modes() {
+			orders, refused := hear(t, mode,
+				line{identity: "stranger", at: at, text: own, change: who},
+				line{identity: "operator", at: 3*time.Second + late, text: text},
+			)
+			require.Empty(t, orders, "%s %d %s", mode, i, text)
+			require.Len(t, refused, 1, "%s %d %s", mode, i, text)
+			require.Contains(t, refused[0], "another microphone or the camera had these words before")
+		}
 	}
 }
 
@@ -249,7 +262,9 @@ func TestOrdersElsewhere(t *testing.T) {
 		}, 0},
 	}
 	for _, tt := range tests {
-		orders, _ := hear(t, tt.lines...)
-		require.Len(t, orders, tt.orders, tt.name)
+		for _, mode := range modes() {
+			orders, _ := hear(t, mode, tt.lines...)
+			require.Len(t, orders, tt.orders, "%s: %s", mode, tt.name)
+		}
 	}
 }

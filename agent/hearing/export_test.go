@@ -38,3 +38,10 @@ func Comparison(voice, mic []float64) func() {
 		v.echoes(&m, 0, v.zero)
 	}
 }
+
+// Remembered is the number of utterances that are kept for comparison with orders.
+func (e *Ears) Remembered() int {
+	e.outsiders.mu.Lock()
+	defer e.outsiders.mu.Unlock()
+	return len(e.outsiders.list)
+}

@@ -149,21 +149,16 @@ func (e *Ears) CheckHearing(c settings.Hearing) error {
 	return nil
 }
 
-// wants reports whether the settings require a microphone's sound.
+// wants reports whether the settings require a microphone's sound: for captions, for orders, and to know whose words an order has.
 func wants(c settings.Hearing, m agent.Microphone) bool {
-	switch {
-	case m.Instructs && c.Mode != settings.HearingOff:
-		return true // also for its captions, and for what the voice does meanwhile
-	case !c.Captions():
-		return false
-	}
-	return !m.Watched || c.Camera
+	return c.Mode != settings.HearingOff && (m.Instructs || !m.Watched || c.Camera)
 }
 
 // Choose returns the tracks to receive, and chooses the active microphones: at most MaxSpeakers. It is called several times a second.
 func (e *Ears) Choose(all []agent.Microphone, now time.Time) []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.outsiders.forget(now)
 	c := e.bot.Hearing()
 	var chosen []agent.Microphone
 	for _, m := range all {

@@ -246,18 +246,21 @@ func play(t *testing.T, mode string, texts []string, f func(s *stage)) {
 	})
 }
 
-// join opens the microphone of a person, who may instruct.
+// join opens the microphone of a person, who may instruct, if it is chosen.
 func (s *stage) join(identity string, change func(*agent.Microphone)) *person {
 	m := agent.Microphone{Identity: identity, Name: "Ms " + identity, Track: "TR_" + identity, Instructs: true}
 	if change != nil {
 		change(&m)
 	}
 	s.mics = append(s.mics, m)
-	s.choose()
-	sink, err := s.ears.Open(m)
-	require.NoError(s.t, err)
-	s.choose()
-	return &person{stage: s, sink: sink, stream: 1, at: len(s.mics) - 1}
+	p := &person{stage: s, stream: 1, at: len(s.mics) - 1}
+	if slices.Contains(s.choose(), m.Track) {
+		var err error
+		p.sink, err = s.ears.Open(m)
+		require.NoError(s.t, err)
+		s.choose()
+	}
+	return p
 }
 
 func (s *stage) choose() []string { return s.ears.Choose(s.mics, time.Now()) }
@@ -265,7 +268,7 @@ func (s *stage) choose() []string { return s.ears.Choose(s.mics, time.Now()) }
 // person speaks into a microphone.
 type person struct {
 	*stage
-	sink   *hearing.Sink
+	sink   *hearing.Sink // nil if the microphone was not chosen
 	stream uint32
 	media  int64
 	at     int // of its microphone in the stage
@@ -324,11 +327,17 @@ func TestCaptionsOfSpeakers(t *testing.T) {
 
 func TestWakeWords(t *testing.T) {
 	play(t, settings.HearingOrders, []string{
+		"hey touchline, only the cards", "hey touchline", "only the cards",
 		"nice pass", "Hey Touchline, only tell me about the goals.", "Hey Touchline!", "count the shots", "count the cards", "hey touchline stop",
 	}, func(s *stage) {
-		anna := s.join("anna", nil)
-		s.mics = append(s.mics, agent.Microphone{Identity: "ben", Track: "TR_ben"})
-		require.Equal(t, []string{"TR_anna"}, s.choose(), "who may not instruct is not heard for orders")
+		anna, ben := s.join("anna", nil), s.join("ben", stranger)
+		for range 3 {
+			ben.speak(time.Second)
+			ben.quiet(time.Second)
+		}
+		require.Equal(t, 3, s.ears.Remembered())
+		require.Empty(t, s.bot.orders)
+		require.Empty(t, s.bot.heard, "who may not instruct is heard for comparison only")
 		for range 4 {
 			anna.speak(time.Second)
 			anna.quiet(time.Second)
@@ -351,7 +360,10 @@ func TestWakeWords(t *testing.T) {
 			addressed = append(addressed, h.Addressed)
 			require.Equal(t, []string{"hey touchline"}, h.WakeWords)
 		}
-		require.Equal(t, []bool{false, false, false, true, false, false}, addressed)
+		require.Equal(t, []bool{false, false, false, false, false, false, true, false, false}, addressed)
+		anna.quiet(2 * time.Minute)
+		s.choose()
+		require.Zero(t, s.ears.Remembered())
 	})
 }
 

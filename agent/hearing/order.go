@@ -76,7 +76,7 @@ func (m *microphone) final(v live.Event) {
 			h.Order = &agent.SpokenOrder{Text: order, Refused: err.Error()}
 		}
 	}
-	if h.Caption || h.Order != nil {
+	if h.Caption || h.Order != nil && instructs { // without captions, what others say is compared with orders only
 		m.send(h)
 	}
 }
