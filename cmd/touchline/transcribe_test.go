@@ -149,4 +149,6 @@ func TestTranscribeAddressLimits(t *testing.T) {
 		_, err := fetched(t.Context(), web.URL+path, 1<<20, idle, 2*time.Second)
 		require.ErrorContains(t, err, want)
 	}
+	_, err := fetched(t.Context(), web.URL+"/stalls", 99, 2*time.Second, 2*time.Second)
+	require.ErrorContains(t, err, "it has more than 99 bytes: agent.console.transcription.max_bytes")
 }
