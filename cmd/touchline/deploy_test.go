@@ -113,7 +113,7 @@ func TestServerOfComposeReadsItsSettings(t *testing.T) {
 	require.NoError(t, err)
 	require.EqualValues(t, 7880, c.Port)
 	require.Equal(t, 7882, c.RTC.UDPPort.Start)
-	require.True(t, c.Prometheus.Port == 0 || c.Prometheus.Password != "", "metrics without a password")
+	require.True(t, max(c.PrometheusPort, c.Prometheus.Port) == 0 || c.Prometheus.Password != "", "metrics without a password")
 }
 
 // TestStoppingTakesLongerThanTheDrain: each grace period for stopping a worker exceeds its drain timeout. The chart's
