@@ -5,6 +5,7 @@ package room_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -67,7 +68,7 @@ func TestRightsEnd(t *testing.T) {
 }
 
 // TestRevokedInTheRoom: a participant whose link is revoked is removed, and another commentator of the room, in a process of its own, takes
-// over the revocation.
+// over the revocation, both within five seconds.
 func TestRevokedInTheRoom(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -80,19 +81,27 @@ func TestRevokedInTheRoom(t *testing.T) {
 		return keys
 	}
 	one, other := commentator("one"), commentator("other")
-	const id = "00000000000000aa"
-	guest := access.Grant{Rights: access.AllInRoom, Expires: time.Now().Add(time.Hour), Links: []string{id}}
-	token, err := conn.ViewerToken(one, conn.Person{Room: "match", Identity: "guest", Attributes: control.Attributes(one, guest)})
-	require.NoError(t, err)
-	over := make(chan struct{})
-	in, err := lksdk.ConnectToRoomWithToken(s.URL(), token, &lksdk.RoomCallback{OnDisconnected: sync.OnceFunc(func() { close(over) })})
-	require.NoError(t, err)
-	t.Cleanup(in.Disconnect)
-	require.NoError(t, one.Links.Revoke("match", id, true, time.Now()))
-	eventually(t, func() bool { return other.Links.Revoked([]string{id}) }, "the other commentator knows")
-	select {
-	case <-over:
-	case <-time.After(time.Minute):
-		t.Fatal("the guest stays")
+	const most = 5 * time.Second
+	took := time.Hour
+	for tries := 5; tries > 0 && took > most; tries-- { // a busy machine may be late
+		id := fmt.Sprintf("%016x", tries)
+		guest := access.Grant{Rights: access.AllInRoom, Expires: time.Now().Add(time.Hour), Links: []string{id}}
+		token, err := conn.ViewerToken(one, conn.Person{Room: "match", Identity: "guest " + id, Attributes: control.Attributes(one, guest)})
+		require.NoError(t, err)
+		over := make(chan struct{})
+		in, err := lksdk.ConnectToRoomWithToken(s.URL(), token, &lksdk.RoomCallback{OnDisconnected: sync.OnceFunc(func() { close(over) })})
+		require.NoError(t, err)
+		t.Cleanup(in.Disconnect)
+		began := time.Now()
+		require.NoError(t, one.Links.Revoke("match", id, true, began))
+		eventually(t, func() bool { return other.Links.Revoked([]string{id}) }, "the other commentator knows")
+		select {
+		case <-over:
+		case <-time.After(time.Minute):
+			t.Fatal("the guest stays")
+		}
+		took = time.Since(began)
+		t.Logf("after %v", took)
 	}
+	require.LessOrEqual(t, took, most)
 }

@@ -106,7 +106,7 @@ func stoodStill(t *testing.T, successor bool) {
 	for i, r := range spoken(woke) {
 		require.Less(t, r.StartedAt.Sub(r.NewestFrameAt), stillFor, "a comment from before")
 		if i >= 2 {
-			require.InDelta(t, 0, r.AlignmentError, 0.5, "comment %d", i+1)
+			require.InDelta(t, 0, r.AlignmentError, 0.1, "comment %d", i+1)
 		}
 	}
 	require.Equal(t, 1, h.bots())
