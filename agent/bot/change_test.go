@@ -18,9 +18,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/alert"
 	"touchline/agent/bot"
 	"touchline/agent/command"
 	"touchline/agent/look"
+	"touchline/agent/region"
 	"touchline/agent/room/conn"
 	"touchline/agent/settings"
 	"touchline/agent/state"
@@ -315,6 +317,43 @@ func TestEngineIsRefusedAfterLoading(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		require.Equal(t, "scene", b.Snapshot().Engine)
 		require.Contains(t, b.Snapshot().EngineProblem, "frames_per_look: expected at most 1")
+	})
+}
+
+// TestRegionsStay: a change of the engine, also one that fails, leaves the masks, zones and lines of the room, and a rule still holds its zone.
+func TestRegionsStay(t *testing.T) {
+	g := newGarage()
+	g.fail["qwen"] = errors.New("the model server cannot be reached")
+	g.found = []remote.Found{{URL: "http://127.0.0.1:8000/v1", Kind: "vLLM", Models: []string{"qwen", "gemma"}}}
+	cfg := withEngine("scene")
+	cfg.Regions.List = []region.Item{region.Item(corner(region.Mask))}
+	cfg.Regions.List[0].Name = "door"
+	g.run(t, cfg, func(t *testing.T, b *bot.Bot) {
+		t.Helper()
+		for name, kind := range map[string]string{"window": region.Mask, "yard": region.Zone, "gate": region.Line} {
+			require.NoError(t, b.Regions.Put(name, corner(kind), "ana", time.Now()))
+		}
+		saved, masks := b.Regions.Saved(), b.Regions.Masks()
+		require.Len(t, saved.Regions, 4)
+		require.Len(t, masks.Shapes, 2)
+		to := func(engine, model, want string) {
+			require.NoError(t, b.ChangeEngine(t.Context(), agent.EngineChoice{Engine: engine, Model: model}, "ana"))
+			time.Sleep(3 * time.Second)
+			require.Equal(t, want, b.Snapshot().Engine)
+			require.Nil(t, b.Snapshot().EngineChange)
+			require.Equal(t, saved, b.Regions.Saved())
+			require.Equal(t, masks, b.Regions.Masks())
+		}
+		to("remote", "gemma", "gemma")
+		_, err := b.Alerts.Add(alert.RuleText{When: `a person enters the zone "yard"`, Name: "visitors"})
+		require.NoError(t, err)
+		to("remote", "qwen", "gemma")
+		to("nano", "", "nano")
+		require.ErrorIs(t, b.Regions.Remove("yard"), region.ErrInUse)
+		to("scene", "", "scene")
+		require.ErrorIs(t, b.Regions.Remove("yard"), region.ErrInUse)
+		to("remote", "gemma", "gemma")
+		require.Empty(t, b.Alerts.List(time.Now())[0].Problem)
 	})
 }
 

@@ -24,6 +24,7 @@ import (
 	"touchline/configs"
 	"touchline/inference"
 	"touchline/inference/engine"
+	"touchline/inference/remote"
 	"touchline/internal/e2e/stage"
 	"touchline/internal/polygon"
 	"touchline/media"
@@ -110,7 +111,8 @@ func (s markedSession) Generate(ctx context.Context, p inference.Prompt) iter.Se
 }
 
 // TestMasksInARoom: the counter of a camera in a real room is under a mask, and in no picture that the program reads, sends or stores. The
-// delayed picture shows it unless mask_delayed is set. A mask of another ratio covers everything until it is confirmed.
+// delayed picture shows it unless mask_delayed is set. A mask of another ratio covers everything until it is confirmed. Another engine
+// sees no more.
 func TestMasksInARoom(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -127,9 +129,14 @@ func TestMasksInARoom(t *testing.T) {
 				Aspect: 16.0 / 9, Points: []polygon.Point{{0.74, 0.85}, {1, 0.85}, {1, 1}, {0.74, 1}},
 			}}}
 			m := &marked{Engine: stage.NewEngine(1, 100*time.Millisecond, 200*time.Millisecond), places: map[string]int{}}
+			other := &marked{Engine: stage.NewEngine(2, 100*time.Millisecond, 200*time.Millisecond), places: map[string]int{}}
+			engines := bot.ScriptedEngines(func(bot.Settings, zerolog.Logger) (*bot.Engine, error) {
+				return &bot.Engine{ModelManager: engine.Of(other, nil)}, nil
+			}, func(context.Context, ...string) []remote.Found { return nil })
+			h.run("engines", engines.Run)
 			b, err := bot.New(bot.Options{
 				Settings: cfg.Bot(), Keys: h.keys, LoopbackOnly: true, Texts: []agent.TextOutput{m},
-				Engine: &bot.Engine{ModelManager: engine.Of(m, nil)}, Log: zerolog.Nop(),
+				Engine: &bot.Engine{ModelManager: engine.Of(m, nil)}, Engines: engines, Log: zerolog.Nop(),
 			})
 			require.NoError(t, err)
 			h.camera(room, "")
@@ -180,6 +187,12 @@ func TestMasksInARoom(t *testing.T) {
 			require.NoError(t, b.Regions.Confirm("ana", time.Now()))
 			looks := m.count("prompt")
 			require.Eventually(t, func() bool { return m.count("prompt") > looks }, patience, 10*time.Millisecond)
+
+			choose(t, b, "nano") // it is other
+			for _, place := range []string{"observe", "prompt"} {
+				require.Eventually(t, func() bool { return other.count(place) > 3 }, patience, 10*time.Millisecond, place)
+			}
+			require.Empty(t, other.bare, "another engine")
 			require.Empty(t, m.bare)
 		})
 	}
