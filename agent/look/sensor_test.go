@@ -174,6 +174,33 @@ func testLooksByFacts(t *testing.T, clip string) {
 	require.Less(t, longest, 1200*time.Millisecond, "the answer before")
 }
 
+// While the detector finds nothing new, a look begins look_max_wait after the one before.
+func TestLookMaxWait(t *testing.T) {
+	for _, wait := range []time.Duration{2 * time.Second, settings.DefaultConfig().LookMaxWait} {
+		synctest.Test(t, func(t *testing.T) {
+			eyes := newRecordedEyes(t, "vtest")
+			for i := range eyes.looks {
+				eyes.looks[i].Boxes = nil
+			}
+			var calls []time.Time
+			r := newRig(t, func(int, inference.Prompt) agenttest.Answer {
+				calls = append(calls, time.Now())
+				return agenttest.Answer{Latency: 1200 * time.Millisecond, Text: "An empty yard."}
+			}, func(r *rig) {
+				r.task.Agent.LookWhen, r.task.Agent.LookMaxWait, r.task.Spoken = settings.LookByFacts, wait, false
+				r.sensor = func(looked func(bool)) (inference.Sensor, error) { return sight.NewSensor(eyes, looked), nil }
+			})
+			time.Sleep(75 * time.Second) // of the clip's 80 s
+			r.stop()
+			require.Greater(t, len(calls), 5)
+			for i := range calls[2:] { // the first look may be before the detector's
+				gap := calls[i+2].Sub(calls[i+1])
+				require.InDelta(t, wait.Seconds(), gap.Seconds(), 0.2, "look %d", i+2)
+			}
+		})
+	}
+}
+
 // Without a sensor, looks begin by pixels and the note says why. The setting opens and closes it.
 func TestSensorFollowsTheSetting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
