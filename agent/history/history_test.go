@@ -22,9 +22,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/alert"
 	"touchline/agent/command"
 	"touchline/agent/history"
 	"touchline/agent/look"
+	"touchline/inference"
 	"touchline/internal/rescue"
 )
 
@@ -483,6 +485,35 @@ func TestHeard(t *testing.T) {
 				open(t, cfg) // a writer takes it as it is
 			})
 		}
+	}
+}
+
+// TestAlert: each phase of an alert is an entry with the box of the thing, among the comments unless they are left out.
+func TestAlert(t *testing.T) {
+	t.Parallel()
+	for store, name := range stores {
+		t.Run(store, func(t *testing.T) {
+			cfg := config(store, filepath.Join(t.TempDir(), name))
+			log, stop := open(t, cfg)
+			o := log.Room("a", "bot")
+			o.Record(record(1))
+			out, ok := o.(agent.AlertOutput)
+			require.True(t, ok)
+			raised := alert.Alert{
+				Type: "alert", ID: "r1-1", Phase: alert.PhaseNew, At: start.Add(time.Second), Rule: "r1", Name: "yard", Level: alert.LevelWarning,
+				Reason: "A person comes in.", FrameID: 7, Agreed: 1, Looks: 1, Box: &inference.Box{X0: 0.125, Y0: 0.25, X1: 0.5, Y1: 1},
+			}
+			out.Alert(raised, nil)
+			cleared := raised
+			cleared.Phase, cleared.At, cleared.Box = alert.PhaseCleared, start.Add(9*time.Second), nil
+			out.Alert(cleared, nil)
+			stop()
+			got := read(t, cfg.Path, history.Query{Room: "a", Alerts: true})
+			require.Len(t, got, 2)
+			require.Equal(t, []*alert.Alert{&raised, &cleared}, []*alert.Alert{got[0].Alert, got[1].Alert})
+			require.Equal(t, []uint64{1}, cycles(read(t, cfg.Path, history.Query{Room: "a", Comments: true})))
+			require.Len(t, read(t, cfg.Path, history.Query{Room: "a"}), 3)
+		})
 	}
 }
 

@@ -12,21 +12,26 @@ import (
 
 	"touchline/agent/alert"
 	"touchline/agent/webhook"
+	"touchline/inference"
 	"touchline/internal/outbox"
 	"touchline/internal/sqlite"
 )
 
 func phase(n int, phase string) alert.Alert {
-	return alert.Alert{Type: "alert", ID: "r1-" + strconv.Itoa(n), Phase: phase, Rule: "r1", Name: "left door", Level: alert.LevelWarning}
+	return alert.Alert{
+		Type: "alert", ID: "r1-" + strconv.Itoa(n), Phase: phase, Rule: "r1", Name: "left door", Level: alert.LevelWarning,
+		Box: &inference.Box{X0: 0.125, Y0: 0.25, X1: 0.5, Y1: 1},
+	}
 }
 
-// ids returns the ids of the alerts that a receiver took.
+// ids returns the ids of the alerts that a receiver took, each with the box of phase.
 func ids(t *testing.T, r *receiver) (out []string) {
 	t.Helper()
 	for _, e := range r.taken() {
 		if e["event"] == webhook.EventAlert {
 			a := e["alert"].(map[string]any)
 			out = append(out, a["id"].(string)+" "+a["phase"].(string))
+			require.Equal(t, map[string]any{"x0": 0.125, "y0": 0.25, "x1": 0.5, "y1": 1.0}, a["box"])
 		}
 	}
 	return out
