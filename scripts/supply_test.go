@@ -1,4 +1,4 @@
-// Package scripts_test checks that what scripts, images and workflows download is fixed by a digest.
+// Package scripts_test checks that what scripts, images and workflows download is fixed by a digest, and how long a start waits for it.
 package scripts_test
 
 import (
