@@ -57,7 +57,7 @@ func Make(ctx context.Context, dir string, o Options) (*sight.Bundle, error) {
 		return nil, fmt.Errorf("make the bundle of sight: %w", err)
 	}
 	defer func() { _ = lock.Close() }()
-	if err := o.bundle(ctx, work, dir); err != nil {
+	if err := o.bundle(ctx, work, dir, textPackage(), detectorPackage()); err != nil {
 		return nil, fmt.Errorf("make the bundle of sight: %w", err)
 	}
 	if err := os.RemoveAll(work); err != nil {
@@ -83,11 +83,10 @@ func waitLock(ctx context.Context, dir string) (io.Closer, error) {
 }
 
 // bundle makes the bundle in the working folder, which keeps the packages, and renames it.
-func (o Options) bundle(ctx context.Context, work, dir string) error {
+func (o Options) bundle(ctx context.Context, work, dir string, text, detector origin) error {
 	if o.Note == nil {
 		o.Note = func(string) {}
 	}
-	text, detector := textPackage(), detectorPackage()
 	source := o.From
 	for _, p := range []origin{text, detector} {
 		var err error
@@ -303,7 +302,8 @@ func (b *builder) finish(ctx context.Context, whole bool) error {
 	if whole {
 		reader = "the reader is unchanged"
 	}
-	if err := b.write("NOTICE", fmt.Appendf(nil, notice, detectorPackage(), textPackage(), reader)); err != nil {
+	text, detector := origin(b.manifest.Packages[0]), origin(b.manifest.Packages[1])
+	if err := b.write("NOTICE", fmt.Appendf(nil, notice, detector, text, reader)); err != nil {
 		return err
 	}
 	sums, err := disk.HashFiles(ctx, b.dir, b.names, nil)
