@@ -109,9 +109,11 @@ func TestSixtySentences(t *testing.T) {
 		boardFact, scoreFact, cutFact, panFact, lightFact,
 	}
 	paces := map[kind]pace{stopFact: resting, goFact: walking, runFact: running}
+	colours := []string{"black", "blue", "green", "orange", "purple", "red", "white", "yellow"}
 	for _, tag := range Languages() {
 		l, r := languageOf(tag), rand.New(rand.NewPCG(7, 7))
 		var all strings.Builder
+		people := 0
 		for i := range 60 {
 			w := NewWatcher(r)
 			w.texts = []string{"ARS 2-1 CHE"}
@@ -136,8 +138,14 @@ func TestSixtySentences(t *testing.T) {
 			for _, k := range w.tracker.tracks {
 				k.sure, k.pace, k.told = true, paces[f.kind], r.IntN(2) == 0
 			}
-			if r.IntN(4) == 0 && w.tracker.tracks[0].group == person {
-				w.tracker.tracks[0].wears = worn{votes: map[string]int{"blue": 9}, looks: 9}
+			r.IntN(4) // the other sentences stay as they were read
+			if k := w.tracker.tracks[0]; n == 1 && k.group == person && !f.kind.plain() { // the colours in turn
+				colour := colours[people%len(colours)]
+				k.wears = worn{votes: map[string]int{colour: 9}, looks: 9}
+				if k.told {
+					w.telling.handles[colour] = k.id
+				}
+				people++
 			}
 			if k == lightFact {
 				f.text = []string{"brighter", "darker"}[r.IntN(2)]
@@ -154,6 +162,9 @@ func TestSixtySentences(t *testing.T) {
 			require.NotRegexp(t, `[{}\[\]|]|  |%!| \.|\.\.|^\p{Ll}`, text)
 			require.NotRegexp(t, `(?i)\b(a [aeiou]|an [^aeiou ]|de el|a el|le [aeéio]|de les)\w`, only(tag, text))
 			fmt.Fprintf(&all, "%2d %s\n", i+1, text)
+		}
+		for _, colour := range colours {
+			require.Contains(t, all.String(), l.fill("wears", values{"who": "", "colour": l.one("colour." + colour)}), tag)
 		}
 		golden := "testdata/sentences/" + tag + ".txt"
 		if *update {
