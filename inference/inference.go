@@ -63,6 +63,8 @@ type Prompt struct {
 	// Rules are the conditions of the alert rules of a structured prompt, numbered from 1, for
 	// engines that ignore Text.
 	Rules []string
+	// Regions are the room's zones and lines, for engines whose sentences name them.
+	Regions []Region
 	// Urgent lets the prompt overtake other prompts that wait for the engine.
 	Urgent bool
 	// Schema is the JSON schema of the answer, which is then structured: without random sampling and speech; nil for none. Engine

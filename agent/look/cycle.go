@@ -257,6 +257,7 @@ func (c *Cycle) answer(ctx context.Context, looked func()) error {
 // whether the sound is wanted. It returns the engine's error.
 func (c *Cycle) generate(ctx context.Context, kind string, p inference.Prompt, complete func() bool) error {
 	l := c.l
+	p.Regions = l.regions()
 	for chunk, err := range l.traces.ask(ctx, l.engine, l.engine.Name(), kind, c.Number, c.looked, p, c.written) {
 		if err != nil {
 			return err

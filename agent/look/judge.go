@@ -95,11 +95,7 @@ func (j *judge) facts(sentences []string) (inference.Judgement, bool) {
 	if by == nil {
 		return inference.Judgement{}, false
 	}
-	var regions []inference.Region
-	if j.l.opts.Regions != nil {
-		regions = j.l.opts.Regions()
-	}
-	return by.Judge(sentences, regions)
+	return by.Judge(sentences, j.l.regions())
 }
 
 // show returns the picture of a finding, none if it does not hold. If the picture is not kept, it is the newest one, and the finding has

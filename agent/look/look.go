@@ -61,7 +61,7 @@ type Options struct {
 	Ahead  func(now time.Time) time.Duration
 	Speech Speech
 	Rules  Rules
-	// Regions returns the zones and lines that rules can name now; may be nil.
+	// Regions returns the zones and lines that rules and comments can name now; may be nil.
 	Regions func() []inference.Region
 	// OpenSensor returns a sensor for the engine in force, or says why it gets none; nil without sensors. The sensor calls looked, which
 	// does not block, after each look; news is set after the first and when there is any.
@@ -205,6 +205,14 @@ func (l *Loop) locked(f func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f()
+}
+
+// regions returns the zones and lines of the room.
+func (l *Loop) regions() []inference.Region {
+	if l.opts.Regions == nil {
+		return nil
+	}
+	return l.opts.Regions()
 }
 
 // now returns the task.

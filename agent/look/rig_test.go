@@ -32,16 +32,17 @@ type rig struct {
 	*look.Loop
 	*speech.Scheduler
 
-	task   look.Task
-	camera *agenttest.Camera
-	voice  *agenttest.Voice
-	engine *agenttest.Engine
-	rules  *alert.Set // nil without rules
-	sensor func(looked func(news bool)) (inference.Sensor, error)
-	alerts int // raised
-	stop   func()
-	latest func(media.VideoFrame) // called with each picture for a look; may be nil
-	voted  func(look.Answer)      // called with each answer about rules; may be nil
+	task    look.Task
+	camera  *agenttest.Camera
+	voice   *agenttest.Voice
+	engine  *agenttest.Engine
+	rules   *alert.Set // nil without rules
+	sensor  func(looked func(news bool)) (inference.Sensor, error)
+	regions func() []inference.Region // nil without
+	alerts  int                       // raised
+	stop    func()
+	latest  func(media.VideoFrame) // called with each picture for a look; may be nil
+	voted   func(look.Answer)      // called with each answer about rules; may be nil
 
 	mu       sync.Mutex
 	records  []look.Record
@@ -83,6 +84,7 @@ func newRig(t *testing.T, answer func(n int, p inference.Prompt) agenttest.Answe
 	if r.rules != nil {
 		opts.Rules = ruleLooks{r.rules, r}
 	}
+	opts.Regions = r.regions
 	r.Loop = look.New(opts)
 	r.stop = r.run(t, picture, decoder, opts.Engine)
 	return r

@@ -238,6 +238,35 @@ func TestSensorFollowsTheSetting(t *testing.T) {
 	})
 }
 
+// A prompt has the zones and lines that the room has then.
+func TestPromptHasRegions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		with, without := 0, 0
+		yard := []inference.Region{{Name: "yard", Corners: [][2]float64{{0, 0}, {1, 0}, {0, 1}}}}
+		began := time.Now()
+		r := newRig(t, func(_ int, p inference.Prompt) agenttest.Answer {
+			if time.Since(began) > 20*time.Second {
+				require.Empty(t, p.Regions)
+				without++
+			} else {
+				require.Equal(t, yard, p.Regions)
+				with++
+			}
+			return agenttest.Answer{Latency: time.Second, Text: "People walk."}
+		}, func(r *rig) {
+			r.regions = func() []inference.Region {
+				if time.Since(began) > 20*time.Second {
+					return nil
+				}
+				return yard
+			}
+		})
+		time.Sleep(40 * time.Second)
+		r.stop()
+		require.Positive(t, min(with, without))
+	})
+}
+
 // A detector that fails or falls far behind leaves looks to the pixels.
 func TestOldFacts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -174,6 +174,7 @@ func (s *session) answer(ctx context.Context, p inference.Prompt) (inference.Chu
 	case p.Longer > 0:
 		o.MaxSentences = 3
 	}
+	s.watcher.SetRegions(p.Regions)
 	told := s.watcher.Tell(o)
 	return inference.Chunk{Text: cmp.Or(told.Text, inference.Silence), Anchor: told.Newest, Facts: told.Facts}, nil
 }

@@ -274,6 +274,25 @@ func TestRulesByFacts(t *testing.T) {
 	})
 }
 
+// A comment names the zones of its prompt.
+func TestZonesInComments(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := (&scripted{finds: comesIn}).session(t)
+		hall := inference.Region{Name: "hall", Corners: [][2]float64{{0.2, 0}, {1, 0}, {1, 1}, {0.2, 1}}}
+		var all strings.Builder
+		for at := time.Duration(0); at < 20*time.Second; at += 200 * time.Millisecond {
+			s.Observe(street(at, 1))
+			synctest.Wait()
+			if at%time.Second == 0 {
+				text, _ := told(t, s, inference.Prompt{Frames: []inference.Frame{street(at, 1)}, Regions: []inference.Region{hall}})
+				all.WriteString(text + " ")
+			}
+		}
+		require.Contains(t, strings.ToLower(all.String()), "at the hall")
+		require.NoError(t, s.Close())
+	})
+}
+
 func TestRulesOfTheCamera(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := (&scripted{}).session(t)

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"touchline/inference"
 )
 
 // stays tells a person who walks in after 4 s and stays for five minutes, in boxes that shake and sometimes fail, while others pass in
@@ -59,6 +61,37 @@ func TestStory(t *testing.T) {
 		story := stays(t, newTestWatcher(seed), noise, TellOptions{MaxSentences: 1}, blue, times...)
 		for _, lasts := range times {
 			require.Regexp(t, `(?i)\bthe person in blue\b`, story[lasts])
+		}
+	}
+}
+
+// TestStoryInAZone: where somebody stands has the name of the zone, if it is one zone alone.
+func TestStoryInAZone(t *testing.T) {
+	around := func(name string, x float64) inference.Region {
+		return inference.Region{Name: name, Corners: [][2]float64{{x - 0.1, 0.6}, {x + 0.1, 0.6}, {x + 0.1, 0.85}, {x - 0.1, 0.85}}}
+	}
+	up := inference.Region{Name: "gate", Line: true, Corners: [][2]float64{{0.3, 0.9}, {0.3, 0.5}}}
+	down := inference.Region{Name: "fence", Line: true, Corners: [][2]float64{{0.3, 0.5}, {0.3, 0.9}}}
+	places := map[string][2]string{
+		"en": {"at the door", "in the middle"}, "de": {"im Bereich door", "in der Mitte"},
+		"es": {"en la zona door", "en el centro"}, "fr": {"dans la zone door", "au centre"},
+	}
+	minutes := map[string]string{"en": "two minutes", "de": "zwei Minuten", "es": "dos minutos", "fr": "deux minutes"}
+	for _, tag := range Languages() {
+		for _, c := range []struct {
+			regions []inference.Region
+			place   string
+		}{
+			{[]inference.Region{around("door", 0.45), around("yard", 0.8), up, down}, places[tag][0]},
+			{[]inference.Region{around("door", 0.45), around("yard", 0.47)}, places[tag][1]},
+			{[]inference.Region{around("yard", 0.8)}, places[tag][1]},
+		} {
+			w := newTestWatcher(1)
+			w.SetRegions(c.regions)
+			noise := rand.New(rand.NewPCG(1, 3))
+			blue := func() string { return "blue" }
+			story := stays(t, w, noise, TellOptions{Language: tag, MaxSentences: 1}, blue, minutes[tag])
+			require.Contains(t, strings.ToLower(story[minutes[tag]]), strings.ToLower(c.place), tag)
 		}
 	}
 }

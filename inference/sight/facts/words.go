@@ -324,6 +324,9 @@ func (w *Watcher) values(l language, f *fact, about []*track) values {
 	}
 	if len(about) > 0 {
 		v["who"], v["see"], v["place"] = w.name(l, f, about, false), w.name(l, f, about, true), l.placesOf(about[:1])
+		if in := w.zonesOf(about[0]); len(in) == 1 && (f.kind == stopFact || f.kind == standFact) {
+			v["place"] = l.fill("at.zone", values{"zone": in[0].Name})
+		}
 	} else if f.kind == numberFact {
 		v["who"], v["see"] = l.count(f.n, person, false), l.count(f.n, person, true)
 	}

@@ -19,7 +19,7 @@ const (
 	nearFrame = 0.01                   // of the picture's edge: boxes end there, and zones are drawn to about there
 )
 
-// ground is a zone or line that rules can name.
+// ground is a zone or line that rules and sentences can name.
 type ground struct {
 	inference.Region
 
@@ -42,7 +42,7 @@ type passage struct {
 	seen        time.Duration // the newest box that was taken
 }
 
-// SetRegions sets the zones and lines that rules can name from now on.
+// SetRegions sets the zones and lines that rules and sentences can name from now on.
 func (w *Watcher) SetRegions(all []inference.Region) {
 	before := w.regions
 	w.regions = make([]*ground, len(all))
@@ -182,12 +182,20 @@ func (w *watch) passed(t *track, r *ground, p *passage) {
 // places returns where a track is: parts of the picture, and zones.
 func (w *watch) places(t *track) []string {
 	out := t.places()
-	for _, r := range w.regions {
-		if p := t.passages[r]; !r.Line && p != nil && p.seen > w.shaken && p.side == inside {
-			out = append(out, r.place())
-		}
+	for _, r := range w.zonesOf(t) {
+		out = append(out, r.place())
 	}
 	return out
+}
+
+// zonesOf returns the zones in which a track is.
+func (w *watch) zonesOf(t *track) (in []*ground) {
+	for _, r := range w.regions {
+		if p := t.passages[r]; !r.Line && p != nil && p.seen > w.shaken && p.side == inside {
+			in = append(in, r)
+		}
+	}
+	return in
 }
 
 // within reports whether what a track did concerns the zone or line of a rule. What comes into the picture in a zone enters it.
