@@ -138,8 +138,9 @@ func TestSixtySentences(t *testing.T) {
 			for _, k := range w.tracker.tracks {
 				k.sure, k.pace, k.told = true, paces[f.kind], r.IntN(2) == 0
 			}
-			r.IntN(4) // the other sentences stay as they were read
-			if k := w.tracker.tracks[0]; n == 1 && k.group == person && !f.kind.plain() { // the colours in turn
+			// The colours in turn; the other sentences stay as they were read.
+			r.IntN(4)
+			if k := w.tracker.tracks[0]; n == 1 && k.group == person && !f.kind.plain() {
 				colour := colours[people%len(colours)]
 				k.wears = worn{votes: map[string]int{colour: 9}, looks: 9}
 				if k.told {

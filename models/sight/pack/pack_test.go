@@ -126,7 +126,7 @@ func writePackages(t *testing.T, folder string) (text, detector origin) {
 		"rapidocr/models/PP-OCRv6_rec_small.onnx":              string(smallReader(t)) + "\x72" + string(rune(len(characters))) + characters,
 		"rapidocr-3.10.0.dist-info/licenses/LICENSE":           "of the text",
 		"rapidocr-3.10.0.dist-info/licenses/MODEL_LICENSES.md": "of the models",
-		"rapidocr/main.py":                                     "never read",
+		"rapidocr/models/PP-OCRv4_cls_mobile.onnx":             "never read",
 	} {
 		f, err := packed.Create(name)
 		require.NoError(t, err)
