@@ -37,6 +37,7 @@ type toy struct {
 	sleep func(time.Duration) // a run
 	own   bool                // steps of few are by own kernels, and runs have the work of the host around them
 	owner *step.Owner
+	steps func(tokens []int32) // called in each step; may be nil
 
 	mu     sync.Mutex
 	events []string
@@ -207,6 +208,9 @@ func (d *toy) prefill(set, slot int, p *prompt, from, to, _ int) error {
 
 func (d *toy) decode(set int, r kvcache.Range, tokens, lengths []int32, _ bool) error {
 	d.sleep(d.stepped(set, r.Size, tokens[r.Start:r.Start+r.Size]))
+	if d.steps != nil {
+		d.steps(tokens)
+	}
 	if err := d.event("decode %d+%d", r.Start, r.Size); err != nil {
 		return err
 	}
@@ -468,6 +472,37 @@ func TestOneRoomRunsAlone(t *testing.T) {
 	})
 }
 
+func TestCancelledRowIsNotInTheNextStep(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newToy(t, 8)
+		d.own = true
+		r := d.start(t, d.loop(t))
+		defer r.stop()
+		var steps [][]int32 // their tokens
+		var stays, cancelled *reply
+		var at, slot int
+		d.steps = func(tokens []int32) {
+			if steps = append(steps, slices.Clone(tokens)); len(steps) == 20 {
+				at, slot = stays.c.Slot, cancelled.c.Slot
+				r.Cancel(cancelled.c)
+			}
+		}
+		stays = r.ask(1, 10, 40)
+		cancelled = r.ask(2, 10, 40)
+		<-cancelled.done
+		<-stays.done
+		require.ErrorIs(t, cancelled.err, step.ErrCancelled)
+		require.NoError(t, stays.err)
+		require.Equal(t, toyAnswer(1, 10, 40), stays.ids)
+		require.Greater(t, len(steps), 20)
+		require.GreaterOrEqual(t, steps[19][slot], int32(0))
+		for _, tokens := range steps[20:] {
+			require.GreaterOrEqual(t, tokens[at], int32(0))
+			require.Equal(t, int32(-1), tokens[slot])
+		}
+	})
+}
+
 func TestWeightsSwitch(t *testing.T) {
 	s := switcher{costs: toyCosts()}
 	require.Equal(t, 8, s.from())
@@ -489,6 +524,17 @@ func TestWeightsSwitch(t *testing.T) {
 	require.Zero(t, s.few, "steps of fp16 take about as long for more rows")
 	s.start(ownCosts(), ownRows)
 	require.Equal(t, ownRows, s.few)
+	require.Equal(t, 0, s.choose(64, 3), "own kernels run few rows in scattered slots")
+	require.Equal(t, 1, s.choose(64, 9), "one row more, for which the first set has no graph")
+	require.Equal(t, 1, s.choose(64, 3))
+	require.Equal(t, 1, s.choose(64, 3))
+	require.Equal(t, 0, s.choose(64, 3))
+	costs := ownCosts()
+	costs[0] = append(costs[0], 6e6, 8e6, 12e6)
+	s.start(costs, ownRows)
+	require.Equal(t, 0, s.choose(64, 9))
+	require.Equal(t, 0, s.choose(64, 9))
+	require.Equal(t, 1, s.choose(64, 9), "one row more, for which a graph takes longer")
 	s.start(nil, 0)
 	require.Zero(t, s.few)
 

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference/internal/ort"
+	"touchline/inference/internal/ort/orttest"
 )
 
 // compiler opens NVRTC in the folder NVRTC, which must then have it, else in bin/nvrtc, without which the test is left out.
@@ -146,6 +148,16 @@ func TestKernelsFitEachCard(t *testing.T) {
 	}
 }
 
+func TestNoKernels(t *testing.T) {
+	missing := errors.New("libnvrtc.so.13 is not here")
+	_, err := NewCompiler(func(string) (unsafe.Pointer, error) { return nil, missing }, "")
+	require.ErrorIs(t, err, ErrNone)
+	require.ErrorIs(t, err, missing)
+
+	_, err = NewDriver(orttest.CPU(t, orttest.Open(t)))
+	require.ErrorIs(t, err, ErrNone)
+}
+
 func TestCache(t *testing.T) {
 	const source = `extern "C" __global__ void kernel(int *to) { *to = VALUE; }`
 	macros := map[string]string{"VALUE": "3"}
@@ -182,6 +194,15 @@ func TestCache(t *testing.T) {
 	files, err = filepath.Glob(filepath.Join(folder, "*"))
 	require.NoError(t, err)
 	require.Len(t, files, 2, "other macros, another file")
+
+	other, err := c.Compile(source, 80, macros)
+	require.NoError(t, err)
+	require.NotEqual(t, first, other, "another architecture, other code")
+	_, err = (&Compiler{lib: c.lib, version: c.version + ".1", cache: folder}).Compile(source, 90, macros)
+	require.NoError(t, err)
+	all, err := filepath.Glob(filepath.Join(folder, "*"))
+	require.NoError(t, err)
+	require.Len(t, all, 4, "another architecture or version of NVRTC, another file")
 
 	c.cache = filepath.Join(files[0], "below a file")
 	again, err := c.Compile(source, 90, macros)
