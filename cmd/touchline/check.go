@@ -16,6 +16,7 @@ import (
 	"touchline/agent/command"
 	"touchline/agent/mqtt"
 	"touchline/inference"
+	"touchline/inference/minicpmo"
 	"touchline/inference/nano"
 	"touchline/inference/probe"
 	"touchline/inference/remote"
@@ -74,6 +75,10 @@ func (f *findings) add(what string, err error, ok string) {
 // parts adds several results.
 func (f *findings) parts(list []part) {
 	for _, p := range list {
+		if p.without != "" {
+			f.maybe(p.what, p.err, p.ok, p.without)
+			continue
+		}
 		f.add(p.what, p.err, p.ok)
 	}
 }
@@ -103,7 +108,9 @@ func checkEngine(ctx context.Context, a *app, r *findings) {
 		r.add("remote engine", err, found)
 	case "minicpmo":
 		r.add("engine", nil, a.cfg.Inference.Engine)
-		r.parts(modelParts(a.cfg.Inference.MiniCPM))
+		r.parts(modelParts(minicpmo.Options{
+			Config: minicpmo.Settings{Config: a.cfg.Inference.Config, MiniCPM: a.cfg.Inference.MiniCPM}, Frames: a.cfg.Agent.Frames,
+		}))
 	case "nano":
 		r.add("engine", nano.Check(ctx), a.cfg.Inference.Engine)
 		r.parts(runtimeParts(a.cfg.Inference.MiniCPM.Runtime, string(models.DeviceCPU), 0))

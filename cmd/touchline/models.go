@@ -110,14 +110,16 @@ func autoEngine(c configs.Inference) bot.Auto {
 	return bot.Auto{Engine: inference.EngineSight}
 }
 
-// part is a requirement of the built-in model: ok describes it, err says why it is not met.
+// part is a requirement of the built-in model, or an optional part of it: ok describes it, err says why it is not met.
 type part struct {
 	what, ok string
 	err      error
+	without  string // the effect of the absence of an optional part
 }
 
 // modelParts checks the requirements of the built-in model.
-func modelParts(cfg minicpmo.Config) []part {
+func modelParts(o minicpmo.Options) []part {
+	cfg := o.Config.MiniCPM
 	bundle, err := models.OpenBundle(cfg.Path)
 	bundlePart := part{what: "model bundle"}
 	if err != nil {
@@ -134,7 +136,16 @@ func modelParts(cfg minicpmo.Config) []part {
 	if err != nil {
 		cards = []int{0} // the parts of the runtime have the error
 	}
-	return append([]part{bundlePart}, runtimeParts(cfg.Runtime, cfg.Device, cards...)...)
+	parts := append([]part{bundlePart}, runtimeParts(cfg.Runtime, cfg.Device, cards...)...)
+	if cfg.Device != string(models.DeviceCUDA) || slices.ContainsFunc(parts, func(p part) bool { return p.err != nil }) {
+		return parts
+	}
+	for _, n := range cards {
+		own := part{what: fmt.Sprintf("own kernels on GPU %d", n), without: "ONNX Runtime runs all decode steps"}
+		own.ok, own.err = minicpmo.CheckOwn(bundle, o, n)
+		parts = append(parts, own)
+	}
+	return parts
 }
 
 // recognizerParts checks the bundles of a recognizer; kind precedes its name.

@@ -50,8 +50,10 @@ const batchLimit = 4
 type warmth struct {
 	steps           stepCosts // empty with a single weight set
 	ownRows         int       // the most rows of a step by own kernels
-	storeDiffers    string    // how a prompt with a copied beginning differs; empty if it does not
-	prefill, vision cost      // by positions, by images
+	noOwn           error     // why there are none
+	ownCheck        time.Duration
+	storeDiffers    string // how a prompt with a copied beginning differs; empty if it does not
+	prefill, vision cost   // by positions, by images
 }
 
 // stepCosts is the duration of a decode step, by weight set and by the size of

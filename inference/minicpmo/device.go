@@ -74,11 +74,7 @@ func (d *device) load(ctx context.Context, progress *loading, cfg vision.Config,
 	if d.table, err = networks.OpenTable(d.bundle, sel.embed, d.float.Size()); err != nil {
 		return err
 	}
-	for _, g := range sel.decoders {
-		if why := noOwn(g, o); why != nil && (d.why == nil || g.Weights == models.WeightsInt4) {
-			d.why = why
-		}
-	}
+	_, d.why = sel.ownDecoder(o)
 	for set, g := range sel.decoders[:sel.first()] {
 		progress.stageAt(string(g.Weights)+" decoder", loaded)
 		s, err := d.openDecoder(ctx, set, o)

@@ -100,6 +100,7 @@ type Engine struct {
 	ownVoice, onlyVoice      bool   // the settings ask for it, and for no other
 	voiceProblem             string // why answers have no sound of their own
 	fewer                    string // what more speaking slots would need
+	noOwn                    string // why a GPU has no own kernels
 	maxSide, features        int
 	slices, maxTokens, queue int
 	maxPrompt, hiddenSize    int

@@ -94,6 +94,8 @@ type Stats struct {
 	Switch int
 	// OwnKernels is whether own CUDA kernels run the decode steps of few answers.
 	OwnKernels bool
+	// NoOwnKernels is the kind of the reason why they do not: off, bundle, card, nvrtc, lost, check or error; else it is empty.
+	NoOwnKernels string
 }
 
 // distributions returns the distributions of times and of sizes.

@@ -431,8 +431,11 @@ func (e *Engine) describe(s *selection, dev *ort.Device) string {
 		text += " for pictures that are not cut into tiles"
 	}
 	stats := e.stats.read()
-	if stats.OwnKernels {
+	switch {
+	case stats.OwnKernels:
 		text += ", decode steps by own kernels"
+	case e.noOwn != "":
+		text += ", " + e.noOwn
 	}
 	if at := stats.Switch; at > 0 {
 		text += fmt.Sprintf(", %s from %d rooms on", s.decoders[1].Weights, at)
@@ -475,8 +478,10 @@ func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, 
 	if err != nil {
 		return w, err
 	}
-	if w.ownRows == 0 && sel.device == models.DeviceCUDA {
-		e.log.Warn().Err(d.why).Msg("decode steps have no own kernels; ONNX Runtime runs them")
+	e.log.Debug().Dur("took", w.ownCheck).Int("rows", w.ownRows).Msg("own kernels checked")
+	if w.noOwn != nil && sel.device == models.DeviceCUDA {
+		e.noOwn = w.noOwn.Error()
+		e.log.Warn().Err(w.noOwn).Msg("decode steps have no own kernels; ONNX Runtime runs them")
 	}
 	if e.storeDiffers(w.storeDiffers); w.storeDiffers != "" {
 		e.loop.systems, e.loop.looks = nil, nil
@@ -507,7 +512,9 @@ const (
 func (e *Engine) join(ctx context.Context, w warmth, float models.Type, n int) error {
 	e.loop.weights.start(w.steps, w.ownRows)
 	e.loop.prefillCost, e.loop.visionCost = w.prefill, w.vision
-	e.stats.count(func(s *Stats) { s.Switch, s.OwnKernels = e.loop.weights.from(), w.ownRows > 0 })
+	e.stats.count(func(s *Stats) {
+		s.Switch, s.OwnKernels, s.NoOwnKernels = e.loop.weights.from(), w.ownRows > 0, kindOf(w.noOwn)
+	})
 	e.workers = &workers{
 		ready: e.loop.ready, now: e.now, float: float, early: earlyCPU, embedSize: e.features * e.hiddenSize * float.Size(),
 		took: func(t time.Duration) { e.stats.count(func(s *Stats) { s.Preprocess.took(t) }) }, seed: maphash.MakeSeed(),

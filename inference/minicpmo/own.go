@@ -13,6 +13,7 @@ import (
 	networks "touchline/inference/internal/device"
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/internal/ort"
+	"touchline/inference/step"
 	"touchline/models"
 )
 
@@ -20,19 +21,71 @@ import (
 func noOwn(g models.Graph, o Options) error {
 	switch {
 	case o.Stock:
-		return fmt.Errorf("%w: they are switched off", cuda.ErrNone)
-	case g.Weights != models.WeightsInt4 || g.Device != models.DeviceCUDA:
-		return fmt.Errorf("%w: weights are %s for %s", cuda.ErrNone, g.Weights, g.Device)
+		return fmt.Errorf("%w: they are switched off", cuda.NoneOff)
+	case g.Device != models.DeviceCUDA:
+		return fmt.Errorf("%w: they are for CUDA", cuda.NoneCard)
+	case g.Weights != models.WeightsInt4:
+		return fmt.Errorf("%w: weights are %s", cuda.NoneBundle, g.Weights)
 	case g.Head != 4 && g.Head != 8:
-		return fmt.Errorf("%w: the vocabulary matrix has %d bits", cuda.ErrNone, g.Head)
+		return fmt.Errorf("%w: the vocabulary matrix has %d bits", cuda.NoneBundle, g.Head)
 	case g.Float() == models.BFloat16:
-		return fmt.Errorf("%w: they compute in float16, the bundle in bfloat16", cuda.ErrNone)
+		return fmt.Errorf("%w: they compute in float16, the bundle in bfloat16", cuda.NoneBundle)
 	case g.Block != 32 && !g.ZeroPoints, g.Block != 128 && g.ZeroPoints:
-		return fmt.Errorf("%w: weights have blocks of %d", cuda.ErrNone, g.Block)
+		return fmt.Errorf("%w: weights have blocks of %d", cuda.NoneBundle, g.Block)
 	case len(g.Tensors) == 0:
-		return fmt.Errorf("%w: the bundle lacks the places of its weights: run `touchline models upgrade`", cuda.ErrNone)
+		return fmt.Errorf("%w: the bundle lacks the places of its weights: run `touchline models upgrade`", cuda.NoneBundle)
 	}
 	return nil
+}
+
+// ownDecoder returns the decoder of a selection that may have own kernels, or why there is none.
+func (s *selection) ownDecoder(o Options) (_ models.Graph, why error) {
+	for _, g := range s.decoders {
+		no := noOwn(g, o)
+		if no == nil {
+			return g, nil
+		}
+		if why == nil || g.Weights == models.WeightsInt4 {
+			why = no
+		}
+	}
+	return models.Graph{}, why
+}
+
+// kindOf returns the kind of the reason for no own kernels, "" for nil.
+func kindOf(why error) string {
+	if none, ok := errors.AsType[cuda.None](why); ok {
+		return string(none)
+	}
+	if why != nil {
+		return "error"
+	}
+	return ""
+}
+
+// CheckOwn describes what own kernels would use on a GPU of the settings, or returns why there are none, as far as that can be told without
+// loading the bundle.
+func CheckOwn(b *models.Bundle, o Options, gpu int) (uses string, err error) {
+	c := o.Config.MiniCPM
+	options, err := choose(b, c, lengths(&b.Manifest, o.Config, cmp.Or(o.Frames, 4))...)
+	if err != nil {
+		return "", err
+	}
+	g, err := options[0].ownDecoder(o)
+	if err != nil {
+		return "", err
+	}
+	_, dev, release, err := step.OpenDevice(c.Runtime, c.Device, gpu, step.Commentary)
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, release()) }()
+	for i := range options { // slots of another length have other kernels
+		if uses, err = networks.CheckOwn(dev, options[i].ownShape(g)); err != nil {
+			return "", err
+		}
+	}
+	return uses, nil
 }
 
 // ownShape returns the sizes of a decoder for own kernels.
@@ -153,13 +206,22 @@ func (d *device) checkOwn() error {
 	var err error
 	own.Begin()
 	for n := 1; n <= rows && err == nil; n *= 2 {
-		err = d.checkRows(slots[rows-n:], prompts, lengths, rng)
+		err = d.checkRows(spread(slots, n), prompts, lengths, rng)
 	}
 	if err = own.End(err); err == nil || errors.Is(err, ort.ErrDeviceLost) {
 		return err
 	}
 	d.decoder.Own, d.why = nil, err
 	return nil
+}
+
+// spread returns n of some slots, with others between them if it can, and the last one.
+func spread(slots []int, n int) []int {
+	out := make([]int, n)
+	for i := range out {
+		out[i] = slots[(i+1)*len(slots)/n-1]
+	}
+	return out
 }
 
 func (d *device) checkRows(slots []int, prompts []*prompt, lengths []int32, rng *rand.Rand) error {
@@ -192,7 +254,7 @@ func (d *device) checkRows(slots []int, prompts []*prompt, lengths []int32, rng 
 		from, to := i*vocab, (i+1)*vocab
 		why := cmp.Or(differ(got[from:to], want[from:to]), differ(gotNext[from:to], wantNext[from:to]))
 		if why != "" {
-			return fmt.Errorf("%w: the check of %d rows failed at %d positions: %s", cuda.ErrNone, len(slots), lengths[slot], why)
+			return fmt.Errorf("%w: the check of %d rows failed at %d positions: %s", cuda.NoneCheck, len(slots), lengths[slot], why)
 		}
 	}
 	return nil

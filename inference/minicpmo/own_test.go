@@ -432,6 +432,15 @@ func largest(values []float32) (m float64) {
 	return m
 }
 
+func TestSpread(t *testing.T) {
+	all := []int{0, 1, 2, 3, 4, 5, 6, 7}
+	require.Equal(t, []int{7}, spread(all, 1))
+	require.Equal(t, []int{3, 7}, spread(all, 2))
+	require.Equal(t, []int{1, 3, 5, 7}, spread(all, 4))
+	require.Equal(t, all, spread(all, 8))
+	require.Equal(t, []int{0, 2}, spread([]int{0, 1, 2}, 2))
+}
+
 func TestNoOwn(t *testing.T) {
 	decoder := func(b *models.Bundle, w models.Weights) models.Graph {
 		g, ok := b.Find(models.KindDecoder, w, models.DeviceCUDA)
@@ -443,13 +452,26 @@ func TestNoOwn(t *testing.T) {
 	require.NoError(t, noOwn(decoder(awq, models.WeightsInt4), Options{}))
 	blocks := decoder(tiny, models.WeightsInt4)
 	blocks.Block = 64
-	for text, err := range map[string]error{
-		"switched off":             noOwn(decoder(tiny, models.WeightsInt4), Options{Stock: true}),
-		"weights are fp16":         noOwn(decoder(tiny, models.WeightsFloat16), Options{}),
-		"blocks of 64":             noOwn(blocks, Options{}),
-		"touchline models upgrade": noOwn(decoder(withoutTensors(tiny), models.WeightsInt4), Options{}),
+	other := decoder(tiny, models.WeightsInt4)
+	other.Device = models.DeviceCPU
+	for _, tt := range []struct {
+		text, kind string
+		err        error
+	}{
+		{"switched off", "off", noOwn(decoder(tiny, models.WeightsInt4), Options{Stock: true})},
+		{"weights are fp16", "bundle", noOwn(decoder(tiny, models.WeightsFloat16), Options{})},
+		{"blocks of 64", "bundle", noOwn(blocks, Options{})},
+		{"touchline models upgrade", "bundle", noOwn(decoder(withoutTensors(tiny), models.WeightsInt4), Options{})},
+		{"they are for CUDA", "card", noOwn(other, Options{})},
 	} {
-		require.ErrorIs(t, err, cuda.ErrNone)
-		require.ErrorContains(t, err, text)
+		require.ErrorIs(t, tt.err, cuda.ErrNone)
+		require.ErrorContains(t, tt.err, tt.text)
+		require.Equal(t, tt.kind, kindOf(tt.err))
 	}
+	require.Empty(t, kindOf(nil))
+	require.Equal(t, "error", kindOf(ort.ErrOutOfMemory))
+	c := DefaultSettings()
+	c.MiniCPM.Weights = "fp16"
+	_, err := CheckOwn(tiny, Options{Config: c}, 0)
+	require.ErrorIs(t, err, cuda.NoneBundle, "told before the GPU is opened")
 }

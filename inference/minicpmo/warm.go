@@ -33,10 +33,12 @@ func (d *device) warm(ctx context.Context, progress func(percent int)) (w warmth
 	if w.prefill, err = d.warmPrefill(d.prefillSet(), alone); err != nil {
 		return w, fmt.Errorf("warm up the prefill: %w", err)
 	}
+	begin := d.now()
 	if err := d.checkOwn(); err != nil {
 		return w, fmt.Errorf("check the own kernels: %w", err)
 	}
-	w.ownRows = d.decoder.Own.Rows()
+	w.ownCheck = d.now().Sub(begin)
+	w.ownRows, w.noOwn = d.decoder.Own.Rows(), d.why
 	if d.sel.device == models.DeviceCUDA { // a CPU's results have equal bits
 		if w.storeDiffers, err = d.checkStore(0, min(1, d.sel.layout.Slots-1)); err != nil {
 			return w, fmt.Errorf("check the store of prompts: %w", err)

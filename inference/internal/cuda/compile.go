@@ -23,7 +23,7 @@ type Compiler struct {
 
 // NewCompiler opens NVRTC by a function that returns the handle of a library. Results are kept in a folder, unless it is empty.
 func NewCompiler(library func(name string) (unsafe.Pointer, error), cache string) (*Compiler, error) {
-	lib, err := open(library, "libnvrtc.so.13")
+	lib, err := open(library, "libnvrtc.so.13", NoneNVRTC)
 	if err != nil {
 		return nil, err
 	}
@@ -48,26 +48,35 @@ func (c *Compiler) do(function string, args ...uintptr) error {
 
 // Compile compiles a source for a compute capability with macros, and returns a cubin.
 func (c *Compiler) Compile(source string, arch int, macros map[string]string) ([]byte, error) {
-	options := []string{fmt.Sprintf("-arch=sm_%d", arch), "-std=c++17", "-default-device", "-use_fast_math"}
-	for _, name := range slices.Sorted(maps.Keys(macros)) {
-		options = append(options, "-D"+name+"="+macros[name])
-	}
-	sum := sha256.Sum256([]byte(strings.Join(append(options, c.version, source), "\x00")))
-	file := filepath.Join(c.cache, hex.EncodeToString(sum[:])+".cubin")
-	if c.cache != "" {
-		if cubin := read(file); cubin != nil {
-			return cubin, nil
-		}
+	options, file := c.options(source, arch, macros)
+	if cubin := read(file); cubin != nil {
+		return cubin, nil
 	}
 	cubin, err := c.compile(source, options)
 	if err != nil {
 		return nil, fmt.Errorf("compile the kernels: %w", err)
 	}
-	if c.cache != "" {
+	if file != "" {
 		_ = keep(file, cubin) // the next start compiles again
 	}
 	return cubin, nil
 }
+
+// options returns NVRTC's options, and the file of the cache for the result; "" without a cache.
+func (c *Compiler) options(source string, arch int, macros map[string]string) (options []string, file string) {
+	options = []string{fmt.Sprintf("-arch=sm_%d", arch), "-std=c++17", "-default-device", "-use_fast_math"}
+	for _, name := range slices.Sorted(maps.Keys(macros)) {
+		options = append(options, "-D"+name+"="+macros[name])
+	}
+	if c.cache == "" {
+		return options, ""
+	}
+	sum := sha256.Sum256([]byte(strings.Join(append(slices.Clone(options), c.version, source), "\x00")))
+	return options, filepath.Join(c.cache, hex.EncodeToString(sum[:])+".cubin")
+}
+
+// Version is NVRTC's.
+func (c *Compiler) Version() string { return c.version }
 
 // read returns the cubin of a file of keep, nil if there is none or it is damaged.
 func read(file string) []byte {

@@ -28,22 +28,42 @@ import (
 	"touchline/inference/internal/ort"
 )
 
-// ErrNone is returned if own kernels cannot be used on a device: it is a CPU, an older card, or NVRTC is missing.
+// ErrNone is returned if own kernels are not used. None has the kinds of reasons.
 var ErrNone = errors.New("no own kernels")
+
+// None is a kind of reason why own kernels are not used, an error that wraps ErrNone.
+type None string
+
+// The kinds of reasons.
+const (
+	NoneOff    None = "off"    // they are switched off
+	NoneBundle None = "bundle" // the bundle, or the weights that are chosen, has a form or sizes that they do not support
+	NoneCard   None = "card"   // the device is a CPU or an older card
+	NoneNVRTC  None = "nvrtc"  // it is missing or does not compile them
+	NoneLost   None = "lost"   // they are marked: they lost the GPU, or their check did not end
+	NoneCheck  None = "check"  // their results differ from ONNX Runtime's
+)
+
+// Error returns the text of ErrNone.
+func (None) Error() string { return ErrNone.Error() }
+
+// Unwrap returns ErrNone.
+func (None) Unwrap() error { return ErrNone }
 
 // library is a loaded library with its functions. Safe for concurrent use.
 type library struct {
 	name   string
+	none   None // without it
 	handle unsafe.Pointer
 	found  sync.Map // of functions, by name
 }
 
-func open(with func(name string) (unsafe.Pointer, error), name string) (*library, error) {
+func open(with func(name string) (unsafe.Pointer, error), name string, none None) (*library, error) {
 	handle, err := with(name)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNone, err)
+		return nil, fmt.Errorf("%w: %w", none, err)
 	}
-	return &library{name: name, handle: handle}, nil
+	return &library{name: name, none: none, handle: handle}, nil
 }
 
 // call calls a function and returns its result, 0 for success. Pointers among the arguments must stay reachable and unmoved: they are
@@ -54,7 +74,7 @@ func (l *library) call(function string, args ...uintptr) (int, error) {
 		name := append([]byte(function), 0)
 		address := C.dlsym(l.handle, (*C.char)(unsafe.Pointer(&name[0])))
 		if address == nil {
-			return 0, fmt.Errorf("%w: %s has no %s", ErrNone, l.name, function)
+			return 0, fmt.Errorf("%w: %s has no %s", l.none, l.name, function)
 		}
 		f, _ = l.found.LoadOrStore(function, address)
 	}
@@ -99,9 +119,9 @@ const leastArch = 80
 // NewDriver opens the driver for a device.
 func NewDriver(dev *ort.Device) (*Driver, error) {
 	if dev.Kind() != ort.CUDA {
-		return nil, fmt.Errorf("%w: they are for CUDA", ErrNone)
+		return nil, fmt.Errorf("%w: they are for CUDA", NoneCard)
 	}
-	lib, err := open(dev.Library, "libcuda.so.1")
+	lib, err := open(dev.Library, "libcuda.so.1", NoneCard)
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +143,7 @@ func NewDriver(dev *ort.Device) (*Driver, error) {
 		*to = int(*v)
 	}
 	if d.Arch = 10*major + minor; d.Arch < leastArch || cooperative == 0 {
-		return nil, fmt.Errorf("%w: they need compute capability 8.0 and cooperative launches, %s has %d.%d", ErrNone, dev.Name(), major, minor)
+		return nil, fmt.Errorf("%w: they need compute capability 8.0 and cooperative launches, %s has %d.%d", NoneCard, dev.Name(), major, minor)
 	}
 	return d, nil
 }

@@ -30,13 +30,13 @@ type Shape struct {
 func (s Shape) check() error {
 	switch {
 	case s.Head != 4 && s.Head != 8:
-		return fmt.Errorf("%w: the vocabulary matrix has %d bits", ErrNone, s.Head)
+		return fmt.Errorf("%w: the vocabulary matrix has %d bits", NoneBundle, s.Head)
 	case slices.ContainsFunc(s.inputs(), func(n int) bool { return n < unit || n%(unit/2) != 0 }):
-		return fmt.Errorf("%w: sizes must be multiples of %d, and at least %d", ErrNone, unit/2, unit)
+		return fmt.Errorf("%w: sizes must be multiples of %d, and at least %d", NoneBundle, unit/2, unit)
 	case s.Vocab < headTiles*tile:
-		return fmt.Errorf("%w: the vocabulary has %d tokens", ErrNone, s.Vocab)
+		return fmt.Errorf("%w: the vocabulary has %d tokens", NoneBundle, s.Vocab)
 	case s.HeadDim < 32 || s.HeadDim > 256 || s.HeadDim&(s.HeadDim-1) != 0, s.KVHeads == 0 || s.Heads%s.KVHeads != 0 || s.Heads/s.KVHeads > 7:
-		return fmt.Errorf("%w: %d and %d heads of %d", ErrNone, s.Heads, s.KVHeads, s.HeadDim)
+		return fmt.Errorf("%w: %d and %d heads of %d", NoneBundle, s.Heads, s.KVHeads, s.HeadDim)
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func planFor(s Shape, rows, blocks, shared int) (plan, error) {
 			}
 		}
 	}
-	return plan{}, fmt.Errorf("%w: %d rows need more than %d bytes of shared memory", ErrNone, rows, shared)
+	return plan{}, fmt.Errorf("%w: %d rows need more than %d bytes of shared memory", NoneCard, rows, shared)
 }
 
 // use computes the dynamic shared memory of a block.
@@ -253,7 +253,7 @@ func (k *Decoder) compile(c *Compiler, s Shape) error {
 	}
 	compiling.Wait()
 	if err := errors.Join(failed...); err != nil {
-		return err
+		return fmt.Errorf("%w: %w", NoneNVRTC, err)
 	}
 	k.mark = newMark(c.cache, k.driver.dev.Name(), cubins)
 	if err := k.refuse(); err != nil {
@@ -278,6 +278,27 @@ func (k *Decoder) compile(c *Compiler, s Shape) error {
 		k.sizes = append(k.sizes, z)
 	}
 	return nil
+}
+
+// Check returns why a Decoder would not be made for a shape, as far as that can be told without compiling kernels: the shape, the card, or
+// the mark of kernels that are in the cache.
+func Check(d *Driver, c *Compiler, s Shape) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	plans, err := plansFor(s, d.Blocks, d.Shared)
+	if err != nil {
+		return err
+	}
+	cubins := make([][]byte, len(plans))
+	for i, p := range plans {
+		_, file := c.options(decodeSource, d.Arch, s.macros(p))
+		if cubins[i] = read(file); cubins[i] == nil {
+			return nil // they did not run yet
+		}
+	}
+	m := newMark(c.cache, d.dev.Name(), cubins)
+	return m.refuse()
 }
 
 // Bytes returns the memory of a Decoder, 0 for a shape that it does not support.

@@ -152,10 +152,39 @@ func TestNoKernels(t *testing.T) {
 	missing := errors.New("libnvrtc.so.13 is not here")
 	_, err := NewCompiler(func(string) (unsafe.Pointer, error) { return nil, missing }, "")
 	require.ErrorIs(t, err, ErrNone)
+	require.ErrorIs(t, err, NoneNVRTC)
 	require.ErrorIs(t, err, missing)
 
 	_, err = NewDriver(orttest.CPU(t, orttest.Open(t)))
-	require.ErrorIs(t, err, ErrNone)
+	require.ErrorIs(t, err, NoneCard)
+}
+
+// TestCheck has kernels in the cache as of a former start.
+func TestCheck(t *testing.T) {
+	d := &Driver{dev: orttest.CPU(t, orttest.Open(t)), Arch: 90, Blocks: 132, Shared: 227 << 10}
+	c := &Compiler{version: "13.0", cache: t.TempDir()} // has no NVRTC to call
+	require.NoError(t, Check(d, c, published), "they did not run yet")
+	plans, err := plansFor(published, d.Blocks, d.Shared)
+	require.NoError(t, err)
+	var cubins [][]byte
+	for i, p := range plans {
+		_, file := c.options(decodeSource, d.Arch, published.macros(p))
+		cubins = append(cubins, []byte{byte(i)})
+		require.NoError(t, keep(file, cubins[i]))
+	}
+	require.NoError(t, Check(d, c, published))
+	m := newMark(c.cache, d.dev.Name(), cubins)
+	require.ErrorIs(t, m.End(errLost), ort.ErrDeviceLost)
+	require.ErrorIs(t, Check(d, c, published), NoneLost)
+	require.ErrorContains(t, Check(d, c, published), "these kernels lost the GPU")
+
+	other := published
+	other.MaxLen *= 4
+	require.NoError(t, Check(d, c, other), "slots of another length have other kernels")
+	other.Head = 16
+	require.ErrorIs(t, Check(d, c, other), NoneBundle)
+	d.Shared = 10 << 10
+	require.ErrorIs(t, Check(d, c, published), NoneCard)
 }
 
 func TestCache(t *testing.T) {

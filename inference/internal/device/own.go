@@ -13,18 +13,35 @@ import (
 	"touchline/models"
 )
 
-// OpenOwn makes own kernels for the steps of one weight set. weights are the tensors of its graph, in device memory. An error that wraps
-// cuda.ErrNone says why there are none.
-func (t *Text) OpenOwn(weights map[string]ort.Pointer, tensors []models.Tensor, s cuda.Shape) error {
-	driver, err := cuda.NewDriver(t.dev)
+// forOwn opens the driver of a device, and NVRTC with the cache.
+func forOwn(dev *ort.Device) (*cuda.Driver, *cuda.Compiler, error) {
+	driver, err := cuda.NewDriver(dev)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	cache, err := os.UserCacheDir()
 	if err == nil {
 		cache = filepath.Join(cache, "touchline", "kernels")
 	} // else they are compiled at each start
-	compiler, err := cuda.NewCompiler(t.dev.Library, cache)
+	compiler, err := cuda.NewCompiler(dev.Library, cache)
+	return driver, compiler, err
+}
+
+// CheckOwn describes what own kernels of a shape would use on a device, or returns why there are none, as far as that can be told without
+// a model. They are tried again when it is loaded.
+func CheckOwn(dev *ort.Device, s cuda.Shape) (string, error) {
+	driver, compiler, err := forOwn(dev)
+	if err != nil {
+		return "", err
+	}
+	uses := fmt.Sprintf("compute capability %d.%d, NVRTC %s", driver.Arch/10, driver.Arch%10, compiler.Version())
+	return uses, cuda.Check(driver, compiler, s)
+}
+
+// OpenOwn makes own kernels for the steps of one weight set. weights are the tensors of its graph, in device memory. An error that wraps
+// cuda.ErrNone says why there are none.
+func (t *Text) OpenOwn(weights map[string]ort.Pointer, tensors []models.Tensor, s cuda.Shape) error {
+	driver, compiler, err := forOwn(t.dev)
 	if err != nil {
 		return err
 	}
@@ -51,9 +68,9 @@ func ownWeights(weights map[string]ort.Pointer, tensors []models.Tensor, kv []*R
 	}
 	sized := func(name string, bytes int) ort.Pointer {
 		if has, ok := sizes[name]; !ok {
-			err = errors.Join(err, fmt.Errorf("%w: no weights %s", cuda.ErrNone, name))
+			err = errors.Join(err, fmt.Errorf("%w: no weights %s", cuda.NoneBundle, name))
 		} else if has != bytes {
-			err = errors.Join(err, fmt.Errorf("%w: weights %s have %d bytes, expected %d", cuda.ErrNone, name, has, bytes))
+			err = errors.Join(err, fmt.Errorf("%w: weights %s have %d bytes, expected %d", cuda.NoneBundle, name, has, bytes))
 		}
 		return weights[name]
 	}
