@@ -21,19 +21,19 @@ import (
 func noOwn(g models.Graph, o Options) error {
 	switch {
 	case o.Stock:
-		return fmt.Errorf("%w: they are switched off", cuda.NoneOff)
+		return fmt.Errorf("%w: they are switched off", cuda.ErrOff)
 	case g.Device != models.DeviceCUDA:
-		return fmt.Errorf("%w: they are for CUDA", cuda.NoneCard)
+		return fmt.Errorf("%w: they are for CUDA", cuda.ErrCard)
 	case g.Weights != models.WeightsInt4:
-		return fmt.Errorf("%w: weights are %s", cuda.NoneBundle, g.Weights)
+		return fmt.Errorf("%w: weights are %s", cuda.ErrBundle, g.Weights)
 	case g.Head != 4 && g.Head != 8:
-		return fmt.Errorf("%w: the vocabulary matrix has %d bits", cuda.NoneBundle, g.Head)
+		return fmt.Errorf("%w: the vocabulary matrix has %d bits", cuda.ErrBundle, g.Head)
 	case g.Float() == models.BFloat16:
-		return fmt.Errorf("%w: they compute in float16, the bundle in bfloat16", cuda.NoneBundle)
+		return fmt.Errorf("%w: they compute in float16, the bundle in bfloat16", cuda.ErrBundle)
 	case g.Block != 32 && !g.ZeroPoints, g.Block != 128 && g.ZeroPoints:
-		return fmt.Errorf("%w: weights have blocks of %d", cuda.NoneBundle, g.Block)
+		return fmt.Errorf("%w: weights have blocks of %d", cuda.ErrBundle, g.Block)
 	case len(g.Tensors) == 0:
-		return fmt.Errorf("%w: the bundle lacks the places of its weights: run `touchline models upgrade`", cuda.NoneBundle)
+		return fmt.Errorf("%w: the bundle lacks the places of its weights: run `touchline models upgrade`", cuda.ErrBundle)
 	}
 	return nil
 }
@@ -54,7 +54,7 @@ func (s *selection) ownDecoder(o Options) (_ models.Graph, why error) {
 
 // kindOf returns the kind of the reason for no own kernels, "" for nil.
 func kindOf(why error) string {
-	if none, ok := errors.AsType[cuda.None](why); ok {
+	if none, ok := errors.AsType[cuda.NoneError](why); ok {
 		return string(none)
 	}
 	if why != nil {
@@ -254,7 +254,7 @@ func (d *device) checkRows(slots []int, prompts []*prompt, lengths []int32, rng 
 		from, to := i*vocab, (i+1)*vocab
 		why := cmp.Or(differ(got[from:to], want[from:to]), differ(gotNext[from:to], wantNext[from:to]))
 		if why != "" {
-			return fmt.Errorf("%w: the check of %d rows failed at %d positions: %s", cuda.NoneCheck, len(slots), lengths[slot], why)
+			return fmt.Errorf("%w: the check of %d rows failed at %d positions: %s", cuda.ErrCheck, len(slots), lengths[slot], why)
 		}
 	}
 	return nil

@@ -473,5 +473,5 @@ func TestNoOwn(t *testing.T) {
 	c := DefaultSettings()
 	c.MiniCPM.Weights = "fp16"
 	_, err := CheckOwn(tiny, Options{Config: c}, 0)
-	require.ErrorIs(t, err, cuda.NoneBundle, "told before the GPU is opened")
+	require.ErrorIs(t, err, cuda.ErrBundle, "told before the GPU is opened")
 }

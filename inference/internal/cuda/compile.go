@@ -23,7 +23,7 @@ type Compiler struct {
 
 // NewCompiler opens NVRTC by a function that returns the handle of a library. Results are kept in a folder, unless it is empty.
 func NewCompiler(library func(name string) (unsafe.Pointer, error), cache string) (*Compiler, error) {
-	lib, err := open(library, "libnvrtc.so.13", NoneNVRTC)
+	lib, err := open(library, "libnvrtc.so.13", ErrNVRTC)
 	if err != nil {
 		return nil, err
 	}

@@ -28,37 +28,37 @@ import (
 	"touchline/inference/internal/ort"
 )
 
-// ErrNone is returned if own kernels are not used. None has the kinds of reasons.
+// ErrNone is returned if own kernels are not used. NoneError has the kinds of reasons.
 var ErrNone = errors.New("no own kernels")
 
-// None is a kind of reason why own kernels are not used, an error that wraps ErrNone.
-type None string
+// NoneError is a kind of reason why own kernels are not used, an error that wraps ErrNone.
+type NoneError string
 
 // The kinds of reasons.
 const (
-	NoneOff    None = "off"    // they are switched off
-	NoneBundle None = "bundle" // the bundle, or the weights that are chosen, has a form or sizes that they do not support
-	NoneCard   None = "card"   // the device is a CPU or an older card
-	NoneNVRTC  None = "nvrtc"  // it is missing or does not compile them
-	NoneLost   None = "lost"   // they are marked: they lost the GPU, or their check did not end
-	NoneCheck  None = "check"  // their results differ from ONNX Runtime's
+	ErrOff    NoneError = "off"    // they are switched off
+	ErrBundle NoneError = "bundle" // the bundle, or the weights that are chosen, has a form or sizes that they do not support
+	ErrCard   NoneError = "card"   // the device is a CPU or an older card
+	ErrNVRTC  NoneError = "nvrtc"  // it is missing or does not compile them
+	ErrLost   NoneError = "lost"   // they are marked: they lost the GPU, or their check did not end
+	ErrCheck  NoneError = "check"  // their results differ from ONNX Runtime's
 )
 
 // Error returns the text of ErrNone.
-func (None) Error() string { return ErrNone.Error() }
+func (NoneError) Error() string { return ErrNone.Error() }
 
 // Unwrap returns ErrNone.
-func (None) Unwrap() error { return ErrNone }
+func (NoneError) Unwrap() error { return ErrNone }
 
 // library is a loaded library with its functions. Safe for concurrent use.
 type library struct {
 	name   string
-	none   None // without it
+	none   NoneError // without it
 	handle unsafe.Pointer
 	found  sync.Map // of functions, by name
 }
 
-func open(with func(name string) (unsafe.Pointer, error), name string, none None) (*library, error) {
+func open(with func(name string) (unsafe.Pointer, error), name string, none NoneError) (*library, error) {
 	handle, err := with(name)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", none, err)
@@ -119,9 +119,9 @@ const leastArch = 80
 // NewDriver opens the driver for a device.
 func NewDriver(dev *ort.Device) (*Driver, error) {
 	if dev.Kind() != ort.CUDA {
-		return nil, fmt.Errorf("%w: they are for CUDA", NoneCard)
+		return nil, fmt.Errorf("%w: they are for CUDA", ErrCard)
 	}
-	lib, err := open(dev.Library, "libcuda.so.1", NoneCard)
+	lib, err := open(dev.Library, "libcuda.so.1", ErrCard)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func NewDriver(dev *ort.Device) (*Driver, error) {
 		*to = int(*v)
 	}
 	if d.Arch = 10*major + minor; d.Arch < leastArch || cooperative == 0 {
-		return nil, fmt.Errorf("%w: they need compute capability 8.0 and cooperative launches, %s has %d.%d", NoneCard, dev.Name(), major, minor)
+		return nil, fmt.Errorf("%w: they need compute capability 8.0 and cooperative launches, %s has %d.%d", ErrCard, dev.Name(), major, minor)
 	}
 	return d, nil
 }

@@ -30,13 +30,13 @@ type Shape struct {
 func (s Shape) check() error {
 	switch {
 	case s.Head != 4 && s.Head != 8:
-		return fmt.Errorf("%w: the vocabulary matrix has %d bits", NoneBundle, s.Head)
+		return fmt.Errorf("%w: the vocabulary matrix has %d bits", ErrBundle, s.Head)
 	case slices.ContainsFunc(s.inputs(), func(n int) bool { return n < unit || n%(unit/2) != 0 }):
-		return fmt.Errorf("%w: sizes must be multiples of %d, and at least %d", NoneBundle, unit/2, unit)
+		return fmt.Errorf("%w: sizes must be multiples of %d, and at least %d", ErrBundle, unit/2, unit)
 	case s.Vocab < headTiles*tile:
-		return fmt.Errorf("%w: the vocabulary has %d tokens", NoneBundle, s.Vocab)
+		return fmt.Errorf("%w: the vocabulary has %d tokens", ErrBundle, s.Vocab)
 	case s.HeadDim < 32 || s.HeadDim > 256 || s.HeadDim&(s.HeadDim-1) != 0, s.KVHeads == 0 || s.Heads%s.KVHeads != 0 || s.Heads/s.KVHeads > 7:
-		return fmt.Errorf("%w: %d and %d heads of %d", NoneBundle, s.Heads, s.KVHeads, s.HeadDim)
+		return fmt.Errorf("%w: %d and %d heads of %d", ErrBundle, s.Heads, s.KVHeads, s.HeadDim)
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func planFor(s Shape, rows, blocks, shared int) (plan, error) {
 			}
 		}
 	}
-	return plan{}, fmt.Errorf("%w: %d rows need more than %d bytes of shared memory", NoneCard, rows, shared)
+	return plan{}, fmt.Errorf("%w: %d rows need more than %d bytes of shared memory", ErrCard, rows, shared)
 }
 
 // use computes the dynamic shared memory of a block.
@@ -253,7 +253,7 @@ func (k *Decoder) compile(c *Compiler, s Shape) error {
 	}
 	compiling.Wait()
 	if err := errors.Join(failed...); err != nil {
-		return fmt.Errorf("%w: %w", NoneNVRTC, err)
+		return fmt.Errorf("%w: %w", ErrNVRTC, err)
 	}
 	k.mark = newMark(c.cache, k.driver.dev.Name(), cubins)
 	if err := k.refuse(); err != nil {

@@ -44,7 +44,7 @@ func (m *mark) refuse() error {
 		return nil // another process is in its second check
 	}
 	if s, err := os.Stat(m.file); err == nil && len(text) > 0 && string(text) != markOnce {
-		return fmt.Errorf("%w: %s (%s); remove %s to try again", NoneLost, text, s.ModTime().Format(time.RFC3339), m.file)
+		return fmt.Errorf("%w: %s (%s); remove %s to try again", ErrLost, text, s.ModTime().Format(time.RFC3339), m.file)
 	}
 	return nil
 }

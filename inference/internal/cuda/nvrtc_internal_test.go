@@ -152,11 +152,11 @@ func TestNoKernels(t *testing.T) {
 	missing := errors.New("libnvrtc.so.13 is not here")
 	_, err := NewCompiler(func(string) (unsafe.Pointer, error) { return nil, missing }, "")
 	require.ErrorIs(t, err, ErrNone)
-	require.ErrorIs(t, err, NoneNVRTC)
+	require.ErrorIs(t, err, ErrNVRTC)
 	require.ErrorIs(t, err, missing)
 
 	_, err = NewDriver(orttest.CPU(t, orttest.Open(t)))
-	require.ErrorIs(t, err, NoneCard)
+	require.ErrorIs(t, err, ErrCard)
 }
 
 // TestCheck has kernels in the cache as of a former start.
@@ -175,16 +175,16 @@ func TestCheck(t *testing.T) {
 	require.NoError(t, Check(d, c, published))
 	m := newMark(c.cache, d.dev.Name(), cubins)
 	require.ErrorIs(t, m.End(errLost), ort.ErrDeviceLost)
-	require.ErrorIs(t, Check(d, c, published), NoneLost)
+	require.ErrorIs(t, Check(d, c, published), ErrLost)
 	require.ErrorContains(t, Check(d, c, published), "these kernels lost the GPU")
 
 	other := published
 	other.MaxLen *= 4
 	require.NoError(t, Check(d, c, other), "slots of another length have other kernels")
 	other.Head = 16
-	require.ErrorIs(t, Check(d, c, other), NoneBundle)
+	require.ErrorIs(t, Check(d, c, other), ErrBundle)
 	d.Shared = 10 << 10
-	require.ErrorIs(t, Check(d, c, published), NoneCard)
+	require.ErrorIs(t, Check(d, c, published), ErrCard)
 }
 
 func TestCache(t *testing.T) {

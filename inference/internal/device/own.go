@@ -68,9 +68,9 @@ func ownWeights(weights map[string]ort.Pointer, tensors []models.Tensor, kv []*R
 	}
 	sized := func(name string, bytes int) ort.Pointer {
 		if has, ok := sizes[name]; !ok {
-			err = errors.Join(err, fmt.Errorf("%w: no weights %s", cuda.NoneBundle, name))
+			err = errors.Join(err, fmt.Errorf("%w: no weights %s", cuda.ErrBundle, name))
 		} else if has != bytes {
-			err = errors.Join(err, fmt.Errorf("%w: weights %s have %d bytes, expected %d", cuda.NoneBundle, name, has, bytes))
+			err = errors.Join(err, fmt.Errorf("%w: weights %s have %d bytes, expected %d", cuda.ErrBundle, name, has, bytes))
 		}
 		return weights[name]
 	}
