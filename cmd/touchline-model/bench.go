@@ -218,6 +218,9 @@ func (c *benchModelCmd) child(ctx context.Context, part string) (found result, e
 	if c.Library != "" {
 		args = append(args, "--ort", c.Library)
 	}
+	if c.Stock {
+		args = append(args, "--stock")
+	}
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	failed := cmd.Run()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"touchline/inference/internal/kvcache"
 	"touchline/inference/minicpmo/voice"
@@ -121,6 +122,36 @@ func (m *Device) Decode(set, n, positions int) (run func() error, ok bool) {
 		lengths[i] = int32(min(positions, l.MaxLen-1))
 	}
 	return func() error { return m.d.decode(set, kvcache.Range{Size: n}, tokens, lengths, false) }, true
+}
+
+// OwnRows returns the maximum number of rooms of a step by own kernels, of the first weight set; 0 without them, and why.
+func (m *Device) OwnRows() (rows int, why error) { return m.d.decoder.Own.Rows(), m.d.why }
+
+// Force feeds ids to n rooms, the last ones in steps of the first weight set, and returns the logits of the last room after each step.
+func (m *Device) Force(n int, ids []int32, steps int) (rows [][]float32, err error) {
+	d, past := m.d, len(ids)-steps
+	for slot := range n {
+		for from := 0; from < past; from += d.sel.chunk {
+			if err := d.prefill(d.prefillSet(), slot, &prompt{ids: ids}, from, min(from+d.sel.chunk, past), 0); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for at := past; at < len(ids); at++ {
+		tokens, lengths := make([]int32, d.sel.layout.Slots), slices.Repeat([]int32{int32(at)}, d.sel.layout.Slots)
+		for slot := range n {
+			tokens[slot] = ids[at]
+		}
+		if err := d.decode(0, kvcache.Range{Size: n}, tokens, lengths, false); err != nil {
+			return nil, err
+		}
+		row, err := d.logits(n - 1)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, slices.Clone(row))
+	}
+	return rows, nil
 }
 
 // Voice returns the voice of the bundle with a number of slots and one reference, and the options of its parts on this device.

@@ -21,7 +21,8 @@ import (
 // SpeechStages holds the durations of the runs of a model's own voice, by rooms.
 type SpeechStages struct {
 	// Step is a step of its language model with copies and draws, Sound a second of speech of each room from codes to samples. Beside is
-	// Sound during a saturated decode of as many rooms, which pauses as an engine's does while sound is made.
+	// Sound during a saturated decode of as many rooms, by own kernels or the last weight set, which pauses as an engine's does while
+	// sound is made.
 	Step, Sound, Beside map[int]Runs
 	// Ends is the longest run of an end of a turn, as a multiple of the median of ends of its length; Ready the time until the voice is
 	// loaded and warm, of which EndsReady went to ends of turns.
@@ -73,7 +74,11 @@ func (t *timer) speech(b *models.Bundle, d *minicpmo.Device, o minicpmo.Options,
 	}
 	on(func() { s.Ends = t.ends(w) })
 	for _, n := range so.Speaking {
-		decode, ok := d.Decode(len(d.Weights)-1, n, min(d.MaxLen/2, 400))
+		set := len(d.Weights) - 1
+		if rows, _ := d.OwnRows(); n <= rows {
+			set = 0
+		}
+		decode, ok := d.Decode(set, n, min(d.MaxLen/2, 400))
 		if !ok || n > s.Slots || t.err != nil {
 			continue
 		}
