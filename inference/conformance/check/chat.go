@@ -60,12 +60,16 @@ func (c *checker) onCPU(t *tally, name string) {
 
 // engine opens the engine on a bundle. Its sampling is greedy.
 func (c *checker) engine(ctx context.Context, b *models.Bundle, weights models.Weights) (*minicpmo.Engine, error) {
+	return minicpmo.Open(ctx, b, minicpmo.Options{Config: c.settings(b, weights)})
+}
+
+func (c *checker) settings(b *models.Bundle, weights models.Weights) minicpmo.Settings {
 	cfg := minicpmo.DefaultSettings()
 	cfg.MiniCPM.Runtime, cfg.MiniCPM.Device, cfg.MiniCPM.Weights = c.Library, string(c.Device), string(weights)
 	cfg.MiniCPM.Slots, cfg.MiniCPM.MaxLen, cfg.MiniCPM.Temperature = 4, min(2048, b.Manifest.Dims.Decoder.MaxPositions), 0
-	cfg.MiniCPM.SuppressTokens = nil
+	cfg.MiniCPM.SuppressTokens, cfg.MiniCPM.GPU = nil, c.DeviceIndex
 	cfg.MaxInputTokens = cfg.MiniCPM.MaxLen
-	return minicpmo.Open(ctx, b, minicpmo.Options{Config: cfg})
+	return cfg
 }
 
 // answer runs a request to its end.

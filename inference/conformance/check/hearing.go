@@ -44,7 +44,7 @@ func (c ears) hears(ctx context.Context, m *host.Machine, src *checkpoint.Checkp
 	c.encoders(m, b, false)
 	c.progress("language model")
 	c.llm(m, b)
-	c.int4(ctx, m, src)
+	c.int4(ctx, m, src, "int4")
 	c.progress("aligner")
 	c.recognized(ctx, b, c.aligns(ctx, m))
 }

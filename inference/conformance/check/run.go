@@ -166,11 +166,11 @@ func (c *checker) networks(ctx context.Context, m *host.Machine, src *checkpoint
 		return
 	}
 	c.chat(ctx, b)
-	c.awq(ctx, m)
-	c.int4(ctx, m, src)
+	c.awq(ctx, m, src)
+	c.int4(ctx, m, src, "int4")
 	if c.wide = c.Device == models.DeviceCUDA; c.wide {
 		if c.words(ctx, m, src, cfg) != nil {
-			c.int4(ctx, m, src)
+			c.int4(ctx, m, src, "int4")
 		}
 		c.wide = false
 	}
