@@ -192,6 +192,21 @@ func TestSynth(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, out, "(random weights)")
 
+	awq := filepath.Join(dir, "awq")
+	_, err = run(t, "models", "synth", "--shape", "tiny", awq, "--awq", "--weights", "int4", "--device", "cpu,cuda")
+	require.NoError(t, err)
+	decoders := 0
+	for _, g := range manifest(t, awq).Graphs {
+		if g.Kind == models.KindDecoder {
+			require.Equal(t, 128, g.Block)
+			require.True(t, g.ZeroPoints)
+			decoders++
+		}
+	}
+	require.Equal(t, 2, decoders)
+	_, err = run(t, "models", "synth", "--shape", "tiny", awq, "--awq", "--checkpoint")
+	require.ErrorContains(t, err, "omit --checkpoint")
+
 	out, err = run(t, "models", "synth", "--shape", "tiny", source, "--checkpoint", "--shard-bytes", "2000000")
 	require.NoError(t, err)
 	require.Contains(t, out, "of random weights")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,7 @@ type synthCmd struct {
 	Dest       string `arg:"" type:"path" help:"The folder to create."`
 	Shape      string `default:"minicpm-o-4.5" help:"The model's sizes, such as minicpm-o-4.5, qwen3-asr-0.6b or tiny."`
 	Speech     bool   `help:"Add the model's own voice."`
+	AWQ        bool   `name:"awq" help:"Give the bundle int4 layers as of an AWQ checkpoint, in blocks of 128 with zero points."`
 	Seed       uint64 `default:"1" help:"Seed of the weights."`
 	Checkpoint bool   `help:"Write a checkpoint in its published form instead of a bundle."`
 	ShardBytes int64  `default:"5000000000" help:"Maximum size of a checkpoint's weight files."`
@@ -31,6 +33,9 @@ func (c *synthCmd) Run(ctx context.Context) error {
 	}
 	if c.Speech && shape.Hearing != nil {
 		return fmt.Errorf("--speech: %s has no voice", c.Shape)
+	}
+	if shape.AWQ = c.AWQ; c.AWQ && c.Checkpoint {
+		return errors.New("--awq: only for a bundle; omit --checkpoint")
 	}
 	if shape.Hearing == nil {
 		merges, err := nano.Merges()

@@ -17,6 +17,8 @@ type Shape struct {
 	ScaleResolution int // of an image's slices
 	MaxSlices       int
 
+	AWQ bool // the matrices of the language model's layers are in int4 as well, in blocks of 128 with zero points
+
 	voice  models.Speech // for WithSpeech
 	sound  int           // seconds of its reference sound
 	spare  int           // last ids of the vocabulary, without a token

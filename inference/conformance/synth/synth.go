@@ -15,6 +15,7 @@ import (
 	"math"
 	"path"
 	"slices"
+	"strings"
 
 	"touchline/models"
 	"touchline/models/checkpoint"
@@ -156,8 +157,45 @@ func (t *tensor) fill(dst []float32, table *[tableSize]float32, first int) {
 	}
 }
 
-// Packed is always false: the weights are plain.
-func (s *Source) Packed(string) (models.PackedLinear, bool) { return nil, false }
+// Packed returns the int4 form of a matrix of an AWQ shape.
+func (s *Source) Packed(name string) (models.PackedLinear, bool) {
+	t, ok := s.tensors[name]
+	ok = ok && s.shape.AWQ && strings.HasPrefix(name, "llm.model.layers.") && len(t.shape) == 2
+	return packed{s, t}, ok
+}
+
+// awqBlock is the number of inputs of a scale.
+const awqBlock = 128
+
+// packed is a matrix whose values are rounded to int4. Its zero points are 7 and 8 in turn.
+type packed struct {
+	s *Source
+	t *tensor
+}
+
+func (p packed) Dims() (n, k, block int) { return p.t.info.Rows(), p.t.info.Cols(), awqBlock }
+
+func (p packed) Rows(quants []byte, scales []uint16, zeros []byte, from, to int) error {
+	k := p.t.info.Cols()
+	row := make([]float32, (to-from)*k)
+	if err := p.s.Rows(row, p.t.name, from, to); err != nil {
+		return err
+	}
+	const widest = 3 // deviations
+	scale := models.Float16Bits(float32(p.t.std * widest / 8))
+	for i := range scales {
+		scales[i] = scale
+	}
+	for i := range zeros {
+		zeros[i] = 0x87
+	}
+	clear(quants)
+	for i, v := range row {
+		q := math.Round(float64(v/models.Float16FromBits(scale))) + float64(7+i%k/awqBlock%2)
+		quants[i/2] |= byte(min(max(q, 0), 15)) << (4 * (i & 1))
+	}
+	return nil
+}
 
 // File returns one of the checkpoint's small files, or fs.ErrNotExist.
 func (s *Source) File(name string) ([]byte, error) {

@@ -63,6 +63,41 @@ func TestRowsAreAlwaysTheSame(t *testing.T) {
 	require.ErrorContains(t, s.Rows(a, "nothing", 0, 1), `no tensor "nothing"`)
 }
 
+// TestPacked: the int4 form of a matrix has the values that Rows returns, rounded.
+func TestPacked(t *testing.T) {
+	shape, err := synth.Find("tiny")
+	require.NoError(t, err)
+	const name = "llm.model.layers.1.mlp.down_proj.weight"
+	_, ok := source(t, "tiny").Packed(name)
+	require.False(t, ok)
+	shape.AWQ = true
+	s, err := synth.New(shape, 1)
+	require.NoError(t, err)
+	for _, other := range []string{"llm.lm_head.weight", "llm.model.layers.1.input_layernorm.weight", "resampler.proj", "nothing"} {
+		_, ok := s.Packed(other)
+		require.False(t, ok, other)
+	}
+	p, ok := s.Packed(name)
+	require.True(t, ok)
+	n, k, block := p.Dims()
+	require.Equal(t, []int{256, 384, 128}, []int{n, k, block})
+	const from, rows = 7, 5
+	blocks := k / block
+	quants, scales, zeros := make([]byte, rows*k/2), make([]uint16, rows*blocks), make([]byte, rows*(blocks+1)/2)
+	require.NoError(t, p.Rows(quants, scales, zeros, from, from+rows))
+	want := make([]float32, rows*k)
+	require.NoError(t, s.Rows(want, name, from, from+rows))
+	var off, sum float64
+	for i, w := range want {
+		b := i % k / block
+		q, zero := quants[i/2]>>(4*(i%2))&15, zeros[i/k*((blocks+1)/2)+b/2]>>(4*(b%2))&15
+		got := (float32(q) - float32(zero)) * models.Float16FromBits(scales[i/k*blocks+b])
+		off, sum = off+math.Pow(float64(got-w), 2), sum+math.Pow(float64(w), 2)
+	}
+	require.Less(t, math.Sqrt(off/sum), 0.15)
+	require.Error(t, p.Rows(nil, nil, nil, 0, n+1))
+}
+
 func TestDistribution(t *testing.T) {
 	s := source(t, "tiny")
 	tests := []struct {
