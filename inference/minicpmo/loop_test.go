@@ -476,24 +476,30 @@ func TestCancelledRowIsNotInTheNextStep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newToy(t, 8)
 		d.own = true
-		r := d.start(t, d.loop(t))
-		defer r.stop()
+		l := d.loop(t)
+		var mu sync.Mutex
 		var steps [][]int32 // their tokens
 		var stays, cancelled *reply
 		var at, slot int
 		d.steps = func(tokens []int32) {
+			mu.Lock()
+			defer mu.Unlock()
 			if steps = append(steps, slices.Clone(tokens)); len(steps) == 20 {
 				at, slot = stays.c.Slot, cancelled.c.Slot
-				r.Cancel(cancelled.c)
+				l.Cancel(cancelled.c)
 			}
 		}
-		stays = r.ask(1, 10, 40)
-		cancelled = r.ask(2, 10, 40)
+		r := d.start(t, l)
+		defer r.stop()
+		mu.Lock()
+		stays, cancelled = r.ask(1, 10, 40), r.ask(2, 10, 40)
+		mu.Unlock()
 		<-cancelled.done
 		<-stays.done
 		require.ErrorIs(t, cancelled.err, step.ErrCancelled)
 		require.NoError(t, stays.err)
 		require.Equal(t, toyAnswer(1, 10, 40), stays.ids)
+		r.stop()
 		require.Greater(t, len(steps), 20)
 		require.GreaterOrEqual(t, steps[19][slot], int32(0))
 		for _, tokens := range steps[20:] {

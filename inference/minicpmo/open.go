@@ -478,8 +478,10 @@ func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, 
 	if err != nil {
 		return w, err
 	}
-	e.log.Debug().Int64("took_ms", w.ownCheck.Milliseconds()).Int("rows", w.ownRows).Msg("own kernels checked")
-	if w.noOwn != nil && sel.device == models.DeviceCUDA {
+	switch {
+	case w.ownRows > 0:
+		e.log.Debug().Int64("took_ms", w.ownCheck.Milliseconds()).Int("rows", w.ownRows).Msg("own kernels checked")
+	case w.noOwn != nil && sel.device == models.DeviceCUDA:
 		e.noOwn = w.noOwn.Error()
 		e.log.Warn().Err(w.noOwn).Msg("decode steps have no own kernels; ONNX Runtime runs them")
 	}
