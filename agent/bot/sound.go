@@ -47,6 +47,12 @@ func (b *Bot) collect(ch chan<- prometheus.Metric) {
 		out := metrics.Writer{Out: ch}
 		out.Counter("touchline_source_program_starts_total", "Starts of ffmpeg and ffprobe for the room's sources.", float64(b.sources.Starts()))
 	}
+	out := metrics.Writer{Out: ch, Prefix: "touchline_control_"}
+	limited, denied, dropped := b.control.Refused()
+	const refused = "Requests of participants without an effect: beyond a limit, without the right, or dropped unanswered as far too many."
+	out.Counter("refused_total", refused, float64(limited), "what", "limit")
+	out.Counter("refused_total", refused, float64(denied), "what", "right")
+	out.Counter("refused_total", refused, float64(dropped), "what", "flood")
 	b.collectSound(ch)
 	b.collectHearing(ch)
 }

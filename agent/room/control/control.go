@@ -114,7 +114,7 @@ type Control struct {
 	all                              *limit.Limiter[struct{}] // strangers together
 	pending                          func(room *lksdk.Room) uint64
 	refusals                         conn.WarnLimiter
-	refused                          atomic.Uint64
+	limited, denied                  atomic.Uint64 // see Refused
 	flood                            *floodLimiter // set by Attach
 	still                            standstill
 
@@ -350,11 +350,25 @@ func (c *Control) trusts(who caller, now time.Time) bool {
 	return who.known && now.Before(c.trusted[who.identity])
 }
 
-// refuse logs refusals at a bounded rate, and returns err.
+// refuse counts refusals, logs them at a bounded rate, and returns err.
 func (c *Control) refuse(from, method string, err error) error {
+	if errors.Is(err, errBusy) {
+		c.limited.Add(1)
+	} else {
+		c.denied.Add(1)
+	}
 	log := c.log.With().Str("from", from).Str("method", method).Logger()
-	c.refusals.Warn(log, c.refused.Add(1), err, "control request refused")
+	c.refusals.Warn(log, c.limited.Load()+c.denied.Load(), err, "control request refused")
 	return err
+}
+
+// Refused counts the requests of participants that had no effect: those beyond a limit, those without the right, and those that were
+// dropped before the client library would answer them.
+func (c *Control) Refused() (limited, denied, dropped uint64) {
+	if c.flood != nil {
+		dropped = c.flood.dropped.Load()
+	}
+	return c.limited.Load(), c.denied.Load(), dropped
 }
 
 // Run answers the messages of the data topic until ctx ends.

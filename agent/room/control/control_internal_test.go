@@ -147,6 +147,9 @@ func TestFloodOfRequests(t *testing.T) {
 		}
 		require.Len(t, bot.calls, strangersBurst-2, "of all strangers together, two of whose requests were over the history limit")
 		require.Equal(t, 1, strings.Count(log.String(), "\n"), "refusals are logged at a bounded rate")
+		limited, denied, _ := c.Refused()
+		require.EqualValues(t, 2000-len(bot.calls), limited)
+		require.Zero(t, denied)
 
 		bot.calls = nil
 		boss := caller{identity: "boss", known: true}
@@ -190,6 +193,9 @@ func TestModeratorByToken(t *testing.T) {
 	stranger := caller{identity: "bob", known: true, subscribes: true}
 	require.ErrorIs(t, ask(c, stranger, methodStop, "no token"), errRefused)
 	require.False(t, c.trusts(stranger, time.Now()))
+	limited, denied, _ := c.Refused()
+	require.Zero(t, limited)
+	require.EqualValues(t, 2, denied)
 }
 
 // TestModeratorsFirst: messages of moderators are neither dropped for those of others nor answered after them.

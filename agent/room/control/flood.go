@@ -1,6 +1,7 @@
 package control
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/livekit/protocol/livekit"
@@ -40,6 +41,7 @@ type floodLimiter struct {
 	fail      func(err error) // takes a panic
 
 	limited *webrtc.DataChannel
+	dropped atomic.Uint64
 }
 
 // check puts itself before the handler of the present data channel; a reconnect makes a new one.
@@ -72,7 +74,11 @@ func (l *floodLimiter) passes(room *lksdk.Room, data []byte) bool {
 	}
 	from := packet.GetParticipantIdentity()
 	_, ok := l.perCaller.Allow(from, time.Now())
-	return ok && (pendingBytes(room) <= floodPending || l.trusted(room, from))
+	if ok && (pendingBytes(room) <= floodPending || l.trusted(room, from)) {
+		return true
+	}
+	l.dropped.Add(1)
+	return false
 }
 
 // handlerOf returns the function that was passed to dc.OnMessage; nil if a later

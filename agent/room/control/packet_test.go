@@ -2,14 +2,42 @@ package control //nolint:testpackage // it has no exported form
 
 import (
 	"testing"
+	"testing/synctest"
 
 	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
 	"touchline/internal/limit"
 )
+
+// TestFloodOfPackets: of ten times the burst of requests a participant's burst reaches the library, and another participant's passes.
+func TestFloodOfPackets(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := floodedControl(t, &quietBot{}, zerolog.Nop())
+		asks := func(from string) bool {
+			data, err := proto.Marshal(&livekit.DataPacket{
+				ParticipantIdentity: from, Value: &livekit.DataPacket_RpcRequest{RpcRequest: &livekit.RpcRequest{Method: "status"}},
+			})
+			require.NoError(t, err)
+			return c.flood.passes(&lksdk.Room{}, data)
+		}
+		passed := 0
+		for range 10 * floodBurst {
+			if asks("ben") {
+				passed++
+			}
+		}
+		require.Equal(t, floodBurst, passed)
+		require.True(t, asks("ann"))
+		limited, denied, dropped := c.Refused()
+		require.Zero(t, limited+denied)
+		require.EqualValues(t, 9*floodBurst, dropped)
+	})
+}
 
 // FuzzPacket passes packets of the room's data channel to the limiter of requests: after floodBurst requests of a caller it passes none.
 func FuzzPacket(f *testing.F) {
