@@ -66,6 +66,7 @@ type message struct {
 	Record  *look.Record   `json:"record,omitempty"`
 	Caption *agent.Caption `json:"caption,omitempty"`
 	Status  *agent.Status  `json:"status,omitempty"`
+	Reason  string         `json:"reason,omitempty"`
 }
 
 func text(m message) []byte {

@@ -30,6 +30,8 @@ const (
 	insist = 1200 * time.Millisecond
 	// maxBuffered bounds the send buffer of a data channel, in bytes; further texts are dropped.
 	maxBuffered = 1 << 20
+	// lastWait bounds the wait for the last text to arrive.
+	lastWait = time.Second
 	// maxChannels is how many data channels a session may have, the server's own included.
 	maxChannels = 4
 )
@@ -53,6 +55,7 @@ type session struct {
 	audio       *webrtc.TrackLocalStaticRTP
 
 	channels atomic.Int32
+	ended    atomic.Pointer[string]   // how the player's right ended
 	open     chan *webrtc.DataChannel // channels named channelName, as they open
 }
 
@@ -151,11 +154,18 @@ func (x *session) play() {
 	if x.audio != nil {
 		x.Go(x.sendSound)
 	}
+	told := make(chan struct{})
 	if x.offer.Data {
-		x.Go(func() { x.sendTexts(texts, past) })
+		x.Go(func() {
+			defer close(told)
+			x.sendTexts(texts, past)
+		})
+	} else {
+		close(told)
 	}
 	if a := x.admission; a.Right != nil {
 		defer a.Right(func(reason string) {
+			x.ended.Store(&reason)
 			x.Cancel(reason)
 			if a.Expired != nil {
 				a.Expired()
@@ -163,6 +173,7 @@ func (x *session) play() {
 		})()
 	}
 	<-x.Over()
+	<-told // the connection closes after this
 }
 
 // readReports handles requests for a key frame. Media servers send a PLI every
@@ -312,13 +323,16 @@ func (x *session) sendSound() {
 }
 
 // sendTexts sends texts on every open channel: past when the channel opens, then new texts. Texts published before the first
-// channel opens wait in their queue.
+// channel opens wait in their queue. The last text is why the player's right has ended.
 func (x *session) sendTexts(texts <-chan []byte, past [][]byte) {
 	var open []*webrtc.DataChannel
 	var ready <-chan []byte
 	for {
 		select {
 		case <-x.Over():
+			if reason := x.ended.Load(); reason != nil {
+				sendLast(open, text(message{Type: "expired", Reason: *reason}))
+			}
 			return
 		case c := <-x.open:
 			for _, b := range past {
@@ -328,6 +342,23 @@ func (x *session) sendTexts(texts <-chan []byte, past [][]byte) {
 		case b := <-ready:
 			for _, c := range open {
 				sendText(c, b)
+			}
+		}
+	}
+}
+
+// sendLast sends a text and waits a second for players to confirm it.
+func sendLast(open []*webrtc.DataChannel, b []byte) {
+	late := time.After(lastWait)
+	for _, c := range open {
+		sent := wake.New()
+		c.OnBufferedAmountLow(sent.Set) // at 0
+		sendText(c, b)
+		for c.ReadyState() == webrtc.DataChannelStateOpen && c.BufferedAmount() > 0 {
+			select {
+			case <-sent:
+			case <-late:
+				return
 			}
 		}
 	}

@@ -18,6 +18,7 @@ type written struct {
 	Type   string
 	Past   bool
 	Record look.Record
+	Reason string
 }
 
 // records returns the player's texts so far, without captions and states.

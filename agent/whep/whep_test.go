@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -551,12 +552,19 @@ func TestLinkExpires(t *testing.T) {
 		a.Expired = func() { expired.Add(1) }
 		s.ServeWHEP(w, r, a)
 	})
-	var operator *player
+	var players []*player
 	for _, admission = range []signaling.Admission{{Admitted: true, Right: until}, {}, {Admitted: true}} {
-		operator = newPlayer(t, webrtc.MimeTypeH264)
-		operator.watch(t, s)
+		p := newPlayer(t, webrtc.MimeTypeH264)
+		p.watch(t, s)
+		players = append(players, p)
 	}
+	operator := players[2]
 	require.Eventually(t, func() bool { return expired.Load() == 2 && len(s.Sessions()) == 1 }, patience, 10*time.Millisecond)
+	for i, p := range players {
+		p.mu.Lock()
+		require.Equal(t, i < 2, slices.Contains(p.texts, `{"type":"expired","reason":"this link has expired"}`), "player %d: %q", i, p.texts)
+		p.mu.Unlock()
+	}
 	before, _, _, _ := operator.seen()
 	require.Eventually(t, func() bool { now, _, _, _ := operator.seen(); return now > before }, patience, 10*time.Millisecond)
 }

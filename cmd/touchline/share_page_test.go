@@ -71,6 +71,9 @@ func TestSharedLinks(t *testing.T) {
 	require.NoError(t, desk.Click("#share-list li:last-child button")) // the oldest
 	require.NoError(t, desk.Until(soon, `document.querySelectorAll('#share-list button').length === 1`))
 	require.NoError(t, viewer.Until(soon, `fetch('/api/status').then((r) => r.status === 401)`))
+	require.NoError(t, viewer.Until(soon, `/revoked/.test(document.getElementById('curtain-words').innerText)`), "it says %q", text(t, viewer, "#curtain-words"))
+	assert.True(t, shown(viewer, "login"))
+	shoot(t, viewer, "revoked-phone")
 	require.NoError(t, producer.Until(soon, `fetch('/api/status').then((r) => r.ok)`))
 	assert.Empty(t, problems(desk))
 	assert.Empty(t, problems(producer))

@@ -71,9 +71,9 @@ $('all-rooms').hidden = api.inRoom('') === '/api';
 const events = new Events({
   clock: state.clock,
   event: (name, data) => state.take(name, data),
-  link: (link, retryIn) => {
+  link: (link, retryIn, why) => {
     retryAt = link === 'lost' ? performance.now() + (retryIn ?? 0) * 1000 : 0;
-    state.set({ link, retryIn: retryIn ?? 0 });
+    state.set({ link, retryIn: retryIn ?? 0, why });
     if (link === 'open' && !viewer.joined) void viewer.join();
     if (link === 'open') void calibrate();
     if (link === 'open') void readRights();

@@ -6,13 +6,14 @@ import * as api from './api.js';
 import { pause, spread } from './backoff.js';
 
 const NAMES = ['snapshot', 'history', 'status', 'caption', 'record', 'alert', 'heard', 'lost'];
+const ENDED = ['expired_token', 'revoked_link']; // the codes of a link that was valid
 const LOOK = 2; // s between checks for a removed room
 const DOUBT = 20_000; // ms without an event after which the server is checked
 
 /**
  * @typedef {object} Handlers
  * @property {(name: string, data: any) => void} event
- * @property {(link: 'connecting' | 'open' | 'lost' | 'locked' | 'gone', retryIn?: number) => void} link
+ * @property {(link: 'connecting' | 'open' | 'lost' | 'locked' | 'gone', retryIn?: number, why?: string) => void} link why: how a right ended
  * @property {import('./clock.js').ServerClock} clock
  *
  * @typedef {object} Stream the events, by default those of this page's room
@@ -58,6 +59,10 @@ export class Events {
         this.#on.event(name, data);
       });
     }
+    source.addEventListener('expired', (e) => {
+      this.close();
+      this.#on.link('locked', 0, JSON.parse(e.data).message);
+    });
     source.onopen = () => {
       this.#heard = Date.now();
       this.#on.link('open');
@@ -90,7 +95,7 @@ export class Events {
         return;
       }
       if (err instanceof api.ApiError && (err.status === 401 || err.status === 403)) {
-        this.#on.link('locked');
+        this.#on.link('locked', 0, ENDED.includes(err.code) ? err.message : '');
         return;
       }
     }

@@ -15,6 +15,7 @@ const $ = (id) => document.getElementById(id);
 const clock = new ServerClock();
 const wall = new Wall();
 let link = 'connecting';
+let why = '';
 let retryAt = 0;
 let asked = '';
 let askedTimer = 0;
@@ -27,8 +28,9 @@ const events = new Events({
     wall.take(name, data);
     redraw();
   },
-  link: (now, retryIn) => {
+  link: (now, retryIn, ended) => {
     link = now;
+    why = ended ?? '';
     retryAt = performance.now() + (retryIn ?? 0) * 1000;
     redraw();
   },
@@ -217,7 +219,7 @@ function draw() {
   document.title = link === 'open' && tiles.length ? `${headline(link, tiles.length, 0)} · Touchline` : 'Touchline';
   $('banner').hidden = link !== 'lost' || tiles.length === 0;
   text($('banner-words'), 'The server does not answer. Retrying.');
-  const none = nobody(/** @type {any} */ (link), tiles.length);
+  const none = nobody(/** @type {any} */ (link), tiles.length, why);
   $('nobody').hidden = !none;
   if (none) {
     text($('nobody-words'), none.words);

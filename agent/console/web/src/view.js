@@ -7,6 +7,7 @@ import { ago } from './words.js';
  * @typedef {object} Known
  * @property {'connecting' | 'open' | 'lost' | 'locked' | 'gone'} link to the server; gone: it does not have the room
  * @property {number} [retryIn] s until the next attempt
+ * @property {string} [why] how this page's right ended, while it is locked
  * @property {'waiting' | 'joining' | 'joined' | 'reconnecting' | 'lost' | 'replaced'} room
  * @property {string} [roomError]
  * @property {boolean} agent the commentator is in the room
@@ -60,15 +61,19 @@ export function chip(k) {
   }
 }
 
+/** The words of a page without a right. @param {string} [why] how its right ended */
+export function locked(why) {
+  const more = 'Enter the configured token, or the one printed when Touchline started.';
+  return { words: why ? sentence(why[0].toUpperCase() + why.slice(1)) : 'A token is required.', more, login: true };
+}
+
 /**
  * The words in place of a missing picture; null with a picture.
  * @param {Known} k
  * @returns {{words: string, more?: string, percent?: number, login?: boolean, acts: Act[]} | null}
  */
 export function curtain(k) {
-  if (k.link === 'locked') {
-    return { words: 'A token is required.', more: 'Enter the configured token, or the one printed when Touchline started.', login: true, acts: [] };
-  }
+  if (k.link === 'locked') return { ...locked(k.why), acts: [] };
   if (k.link === 'gone') {
     return {
       words: 'No commentator is in this room.',

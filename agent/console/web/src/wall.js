@@ -1,7 +1,7 @@
 /**
  * The texts of the page of many rooms, from the server's list and events. Without a DOM.
  */
-import { chip, sentence } from './view.js';
+import { chip, locked, sentence } from './view.js';
 import { count, millis, seconds } from './words.js';
 
 /**
@@ -115,10 +115,11 @@ function noPicture(r) {
 /**
  * The words of the page without rooms; null with rooms.
  * @param {'connecting' | 'open' | 'lost' | 'locked' | 'gone'} link @param {number} rooms
+ * @param {string} [why] how this page's right ended
  * @returns {{words: string, more: string, login?: boolean, line?: boolean} | null}
  */
-export function nobody(link, rooms) {
-  if (link === 'locked') return { words: 'A token is required.', more: 'Enter the configured token, or the one printed when Touchline started.', login: true };
+export function nobody(link, rooms, why) {
+  if (link === 'locked') return locked(why);
   if (rooms > 0) return null;
   if (link === 'lost') return { words: 'The server does not answer.', more: 'Retrying.' };
   if (link !== 'open') return { words: 'Loading…', more: '' };

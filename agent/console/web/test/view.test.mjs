@@ -34,6 +34,8 @@ test('every reason for no picture has its sentence, and a button where one helps
   assert.equal(curtain(known()), null);
   assert.equal(curtain(known({ picture: 'stalled' })), null);
   assert.ok(none({ link: 'locked' }).login);
+  assert.equal(none({ link: 'locked' }).words, 'A token is required.');
+  assert.equal(none({ link: 'locked', why: 'this link was revoked' }).words, 'This link was revoked.');
   const lost = none({ link: 'lost', retryIn: 2.2 });
   assert.match(lost.words, /server does not answer/);
   assert.match(lost.more, /in 3 s/);

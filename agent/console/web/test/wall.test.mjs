@@ -65,6 +65,7 @@ test('without rooms the page says how to get one', () => {
   assert.match(nobody('open', 0).words, /No room has a commentator yet/);
   assert.ok(nobody('open', 0).line);
   assert.ok(nobody('locked', 2).login);
+  assert.equal(nobody('locked', 2, 'this link has expired; ask for a new one').words, 'This link has expired; ask for a new one.');
   assert.match(nobody('lost', 0).words, /does not answer/);
   assert.equal(nobody('lost', 1), null, 'the tiles stay');
   assert.equal(headline('open', 1, 0), '1 room');
