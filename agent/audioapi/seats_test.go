@@ -155,10 +155,13 @@ func TestBytesOfUploads(t *testing.T) {
 		o.Config.Parallel, o.Config.Queue, o.Config.MaxBytes = 1, 7, 1<<20
 	})
 	known(srv)
-	for range 20 {
+	for i := range 20 {
 		send(t, srv, of("a link", "192.0.2.1"), slow(t, fileHead+"RIFF"))
+		require.Eventually(t, func() bool {
+			return figure(t, h.Metrics(), "upload_bytes", "") == float64(min(i+1, 2)<<20) &&
+				figure(t, h.Metrics(), "upload_bytes", "token") == float64(max(i-1, 0))
+		}, 2*time.Minute, time.Millisecond)
 	}
-	require.Eventually(t, func() bool { return figure(t, h.Metrics(), "upload_bytes", "token") >= 6 }, 2*time.Minute, time.Millisecond)
 	require.InDelta(t, 2<<20, figure(t, h.Metrics(), "upload_bytes", ""), 0)
 	require.Equal(t, http.StatusOK, (<-send(t, srv, of("another", "192.0.2.1"), whole())).status)
 }

@@ -495,7 +495,7 @@ func TestLoginLimit(t *testing.T) {
 	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: console.Config{Token: token}, Log: zerolog.New(zerolog.SyncWriter(&log))})
 	statuses := map[int]int{}
 	var last answer
-	for range 50 {
+	for range 100 {
 		last = r.ask("POST", "/api/login", `{"token":"wrong"}`)
 		statuses[last.status]++
 	}
@@ -526,7 +526,7 @@ func TestBearerLimit(t *testing.T) {
 	}
 	statuses := map[int]int{}
 	var last answer
-	for i := range 50 {
+	for i := range 100 {
 		path := []string{"/api/status", "/metrics", "/rtc"}[i%3]
 		last = r.ask("GET", path, "", "Authorization", "Bearer wrong")
 		statuses[last.status]++

@@ -166,7 +166,7 @@ func TestEndlessTextsOfALiveSession(t *testing.T) {
 	} {
 		r, _ := realtime(t, func(p *peer) {
 			p.until("input_audio_buffer.append")
-			for i := range 2000 {
+			for i := range 10_000 {
 				if p.WriteMessage(websocket.TextMessage, []byte(`{"type": "`+transcription+tt.event+`", `+tt.next(i)+`}`)) != nil {
 					return
 				}
