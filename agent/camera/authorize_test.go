@@ -18,8 +18,9 @@ func TestTokenOfALink(t *testing.T) {
 	t.Parallel()
 	keys := conn.Keys{APIKey: "key", APISecret: "a secret that is long enough for a signature"}
 	authorize := camera.Authorize(keys)
-	token := func(until time.Time) string {
-		token, err := conn.CameraToken(keys, conn.Person{Room: "match", Identity: "phone", Attributes: control.Attributes(keys, access.Grant{Expires: until})})
+	token := func(until time.Time, links ...string) string {
+		grant := access.Grant{Expires: until, Links: links}
+		token, err := conn.CameraToken(keys, conn.Person{Room: "match", Identity: "phone", Attributes: control.Attributes(keys, grant)})
 		require.NoError(t, err)
 		return token
 	}
@@ -27,6 +28,10 @@ func TestTokenOfALink(t *testing.T) {
 	who, err := authorize(token(until), "match")
 	require.NoError(t, err)
 	require.NotNil(t, who.Right)
+	require.Equal(t, who.Key, who.Holder)
+	who, err = authorize(token(until, "0000000000000002", "0000000000000001"), "match")
+	require.NoError(t, err)
+	require.Equal(t, "0000000000000002", who.Holder, "whatever its identity is")
 
 	_, err = authorize(token(time.Time{}), "match")
 	require.NoError(t, err)

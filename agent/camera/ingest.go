@@ -113,7 +113,7 @@ func (s *Ingest) open(x *whip.Session) (whip.Place, error) {
 // authorize checks tokens other than the configured stream keys.
 func (s *Ingest) authorize(token, name string) (whip.Sender, error) {
 	if _, ok := s.configured(name); !ok && subtle.ConstantTimeCompare([]byte(token), []byte(s.makeKey(name))) == 1 {
-		return whip.Sender{Key: token, Identity: StreamIdentity, Name: StreamIdentity}, nil
+		return whip.Sender{Key: token, Holder: token, Identity: StreamIdentity, Name: StreamIdentity}, nil
 	}
 	return Authorize(s.opts.Keys)(token, name)
 }

@@ -1,6 +1,7 @@
 package whip_test
 
 import (
+	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
@@ -175,6 +176,37 @@ func TestManyWithOneKey(t *testing.T) {
 		require.Positive(t, seconds(resp.Header.Get("Retry-After")))
 	}
 	require.Len(t, srv.Sessions(), 2)
+}
+
+// TestPlacesOfSenders: of ten times as many senders as a link may have, its part is received, whatever their identities; others are not
+// affected.
+func TestPlacesOfSenders(t *testing.T) {
+	t.Parallel()
+	holder, n := "a link", 0
+	srv := start(t, func(o *whip.Options) {
+		o.MaxSessions, o.ConnectTime = 20, time.Hour
+		o.Authorize = func(string, string) (whip.Sender, error) {
+			n++
+			return whip.Sender{Key: fmt.Sprint(n), Holder: holder, Identity: fmt.Sprint(n)}, nil
+		}
+	})
+	_, offer := newSender(t, senderOptions{codec: vp8})
+	received := func(asked int) (n int) {
+		for range asked {
+			resp, _ := srv.request(t, http.MethodPost, "/whip/match", offer, "Content-Type", "application/sdp", "Authorization", "Bearer token")
+			if resp.StatusCode == http.StatusCreated {
+				n++
+				continue
+			}
+			require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
+		}
+		return n
+	}
+	require.Equal(t, 4, received(4), "cameras of one link")
+	require.Equal(t, 4, received(76))
+	holder = "another link"
+	require.Equal(t, 2, received(20), "half of all for an address")
+	require.Len(t, srv.Sessions(), 10)
 }
 
 func TestSilenceAndAbsenceEndASession(t *testing.T) {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"touchline/internal/limit"
 	"touchline/media/signaling"
 	"touchline/media/source"
 )
@@ -26,6 +27,8 @@ import (
 type Sender struct {
 	// Key identifies the sender: unless Options.Many is set, it may have one session.
 	Key string
+	// Holder has the sender's place, of which limit.Shares gives each holder a part; "" has no part of its own.
+	Holder string
 	// Identity in the room, and the display name, which may be empty.
 	Identity, Name string
 	// Right ends its sessions.
@@ -153,7 +156,7 @@ func (s *Server) accept(ctx context.Context, r signaling.Request) (*signaling.Se
 		return nil, err
 	}
 	x := newSession(s, sender, o.upright)
-	return s.Start(ctx, signaling.SessionOptions{
+	return s.Start(limit.WithClient(ctx, limit.Client{Token: sender.Holder, From: r.From}), signaling.SessionOptions{
 		Request: r, Offer: o.Offer, Media: m, Interceptors: interceptors, Prepare: x.prepare, Enter: x.enter, Run: x.run, Left: x.leave,
 	})
 }
