@@ -48,6 +48,8 @@ type Microphone struct {
 	Identity, Name, Track string
 	// Instructs is set if its participant may instruct the commentator.
 	Instructs bool
+	// Link is the id of the link that its participant joined by; "" for none.
+	Link string
 	// Watched is set if its participant's picture is the watched one.
 	Watched bool
 	Muted   bool

@@ -28,8 +28,9 @@ import (
 )
 
 const (
-	// maxMicrophones bounds the received microphones, and maxOwn those of one participant.
+	// maxMicrophones bounds the received microphones, maxOfLink those of the participants by one link, and maxOwn those of one participant.
 	maxMicrophones = 100
+	maxOfLink      = maxMicrophones / 2
 	maxOwn         = 2
 	// quietAfter is how long a reported level counts.
 	quietAfter = 2 * time.Second
@@ -183,6 +184,11 @@ func (e *Ears) Choose(all []agent.Microphone, now time.Time) []string {
 			return 3
 		}
 		return cmp.Compare(rank(a), rank(b))
+	})
+	ofLink := map[string]int{}
+	chosen = slices.DeleteFunc(chosen, func(m agent.Microphone) bool {
+		ofLink[m.Link]++
+		return m.Link != "" && ofLink[m.Link] > maxOfLink
 	})
 	chosen = chosen[:min(len(chosen), maxMicrophones)]
 	e.left = many - len(chosen)

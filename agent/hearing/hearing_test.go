@@ -878,6 +878,32 @@ func TestMicrophonesOfOneParticipant(t *testing.T) {
 	})
 }
 
+// TestMicrophonesOfOneLink: of ten times as many microphones as people by one link may have, half of the room's places are received; those
+// of another link and of the operator are received. 20 viewers by one link meet no limit.
+func TestMicrophonesOfOneLink(t *testing.T) {
+	play(t, settings.HearingCaptions, nil, func(s *stage) {
+		join := func(n int, link string) {
+			for i := range n {
+				id := fmt.Sprintf("%s %03d", link, i)
+				s.mics = append(s.mics, agent.Microphone{Identity: id, Track: id, Link: link, Muted: i >= 5})
+			}
+		}
+		join(20, "viewers")
+		require.Len(t, s.choose(), 20)
+		require.Zero(t, s.ears.Stats().Left)
+		s.mics = nil
+		join(500, "a crowd")
+		require.Len(t, s.choose(), 50)
+		require.Equal(t, 450, s.ears.Stats().Left)
+		join(20, "viewers")
+		s.mics = append(s.mics, agent.Microphone{Identity: "operator", Track: "operator", Instructs: true})
+		chosen := s.choose()
+		require.Len(t, chosen, 71)
+		require.Equal(t, "operator", chosen[0])
+		require.Equal(t, 450, s.ears.Stats().Left)
+	})
+}
+
 // TestStrangersAndTheOperator: however many microphones strangers have, and however loud they are, the operator is received and heard.
 func TestStrangersAndTheOperator(t *testing.T) {
 	play(t, settings.HearingAll, nil, func(s *stage) {

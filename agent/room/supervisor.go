@@ -124,7 +124,8 @@ func New(opts Options) (*Supervisor, error) {
 	}
 	s.follower = watch.New(watch.Options{
 		Identity: s.identity, MayWatch: s.may.Watch, Watch: opts.Watch, Relay: opts.Relay, LongSide: opts.LongSide, Sound: opts.Sound,
-		Microphones: opts.Microphones, Instructs: s.instructs, OnSource: opts.OnSource, Wake: s.wakeUp, Fail: s.Fail, Log: opts.Log,
+		Microphones: opts.Microphones, Instructs: s.instructs, Link: s.link, OnSource: opts.OnSource,
+		Wake: s.wakeUp, Fail: s.Fail, Log: opts.Log,
 	})
 	encryption, err := conn.NewEncryption(opts.Keys.E2EE, s.RoomName())
 	if err != nil {
@@ -394,6 +395,14 @@ func (s *Supervisor) SoundLost() uint64 { return s.follower.SoundLost() }
 func (s *Supervisor) instructs(p *lksdk.RemoteParticipant) bool {
 	c := s.opts.Control
 	return c != nil && c.Rights(p, time.Now()).Allow(access.Instruct)
+}
+
+// link returns the id of the link that a participant joined by; "" for none.
+func (s *Supervisor) link(p *lksdk.RemoteParticipant) string {
+	if s.opts.Control == nil {
+		return ""
+	}
+	return s.opts.Control.Link(p, time.Now())
 }
 
 // Instructors lists the participants of room, which may be nil, that may instruct the commentator.

@@ -199,6 +199,15 @@ func (c *Control) Rights(p *lksdk.RemoteParticipant, now time.Time) access.Right
 	return c.rightsOf(callerOf(p, p.Identity()), now)
 }
 
+// Link returns the id of the link that a participant joined by; "" for none.
+func (c *Control) Link(p *lksdk.RemoteParticipant, now time.Time) string {
+	link, err := LinkOf(c.keys, p.Attributes(), now)
+	if err != nil || len(link.Links) == 0 {
+		return ""
+	}
+	return link.Links[0]
+}
+
 // Ended returns the reason why a participant's rights have ended, and with them its presence in the room; nil if they have not.
 func (c *Control) Ended(p *lksdk.RemoteParticipant, now time.Time) error {
 	who := callerOf(p, p.Identity())

@@ -32,6 +32,8 @@ type Options struct {
 	Microphones Microphones
 	// Instructs reports whether a participant may instruct the commentator.
 	Instructs func(p *lksdk.RemoteParticipant) bool
+	// Link returns the id of the link that a participant joined by; "" for none.
+	Link func(p *lksdk.RemoteParticipant) string
 	// OnSource receives the changes of the watched track. May be nil.
 	OnSource func(source agent.SourceInfo, reason string)
 	// Wake makes the connection check at once. Fail receives a panic of a callback.

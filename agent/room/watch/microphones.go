@@ -192,8 +192,8 @@ func (s *Follower) microphones(
 			}
 			pubs[pub.SID()] = pub
 			all = append(all, agent.Microphone{
-				Identity: p.Identity(), Name: p.Name(), Track: pub.SID(), Instructs: s.opts.Instructs(p), Watched: pub == watched,
-				Muted: pub.IsMuted(), Level: float64(p.AudioLevel()),
+				Identity: p.Identity(), Name: p.Name(), Track: pub.SID(), Instructs: s.opts.Instructs(p), Link: s.opts.Link(p),
+				Watched: pub == watched, Muted: pub.IsMuted(), Level: float64(p.AudioLevel()),
 			})
 		}
 	}
