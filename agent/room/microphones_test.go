@@ -190,10 +190,11 @@ func (p *speaker) speak(t *testing.T, mark byte, codec string, every time.Durati
 	}))
 }
 
-func speakerToken(t *testing.T, s *server, identity string, rights access.Rights) string {
+func speakerToken(t *testing.T, s *server, identity string, rights access.Rights, links ...string) string {
 	t.Helper()
+	grant := access.Grant{Rights: rights, Links: links}
 	token, err := conn.ViewerToken(s.keys(), conn.Person{
-		Room: "match", Identity: identity, Name: "Name of " + identity, Speaks: true, Attributes: control.Attributes(conn.Keys{}, access.Grant{Rights: rights}),
+		Room: "match", Identity: identity, Name: "Name of " + identity, Speaks: true, Attributes: control.Attributes(s.keys(), grant),
 	})
 	require.NoError(t, err)
 	return token
@@ -223,7 +224,7 @@ func TestMicrophones(t *testing.T) {
 
 	opus := webrtc.MimeTypeOpus
 	ann := joinSpeaker(t, s, speakerToken(t, s, "ann", access.Watch|access.Instruct), 2, opus, voicePace)
-	joinSpeaker(t, s, speakerToken(t, s, "bob", access.Watch), 3, opus, voicePace)
+	joinSpeaker(t, s, speakerToken(t, s, "bob", access.Watch, "0000000000000002", "0000000000000001"), 3, opus, voicePace)
 	joinSpeaker(t, s, kindToken(t, s, "phone", livekit.ParticipantInfo_SIP), 4, opus, voicePace)
 	joinSpeaker(t, s, kindToken(t, s, "ingress", livekit.ParticipantInfo_INGRESS), 8, opus, voicePace)
 	joinSpeaker(t, s, kindToken(t, s, "other bot", livekit.ParticipantInfo_AGENT), 5, opus, voicePace)
@@ -245,6 +246,7 @@ func TestMicrophones(t *testing.T) {
 		require.False(t, m.Muted)
 		require.Equal(t, m.Identity == "cam", m.Watched)
 		require.Equal(t, m.Identity == "ann", m.Instructs)
+		require.Equal(t, map[string]string{"bob": "0000000000000002"}[m.Identity], m.Link)
 		all[i] = m
 	}
 	require.Equal(t, "Name of ann", all[0].Name)
