@@ -100,7 +100,7 @@ func collectStats(out metrics.Writer, s minicpmo.Stats) {
 
 // collectDevice collects the metrics of how the model uses its device.
 func collectDevice(out metrics.Writer, s minicpmo.Stats) {
-	const own = "1 when own CUDA kernels run the decode steps of few answers; the reason why it is 0, of which the status says more."
+	const own = "1 when own CUDA kernels run the decode steps of few answers; reason says why it is 0, the status more about it."
 	out.Gauge("own_kernels", own, metrics.Flag(s.OwnKernels), "reason", s.NoOwnKernels)
 	out.Gauge("second_weights_from", "Answers at once from which the second set of weights decodes; 0 is never.", float64(s.Switch))
 	const memory = "Memory of the device: planned for the model, used by loading it, free afterwards."

@@ -119,8 +119,12 @@ func TestLinkRevoked(t *testing.T) {
 	require.True(t, websocket.IsCloseError(err, websocket.ClosePolicyViolation), "%v", err)
 	require.ErrorContains(t, err, "this link was revoked")
 	require.Eventually(t, func() bool { return expiries(r, operator) == "4" }, time.Minute, 10*time.Millisecond)
-	require.Equal(t, http.StatusUnauthorized, r.ask("GET", "/api/status", "", anns...).status)
-	require.Equal(t, http.StatusUnauthorized, r.ask("GET", "/api/status", "", friends...).status)
+	for _, who := range [][]string{anns, friends} {
+		a := r.ask("GET", "/api/status", "", who...)
+		require.Equal(t, http.StatusUnauthorized, a.status)
+		code, _, _ := a.problem(t)
+		require.Equal(t, "revoked_link", code)
+	}
 	code, _, _ := r.ask("POST", "/api/login", `{"token":"`+guest+`"}`).problem(t)
 	require.Equal(t, "revoked_link", code)
 	hub.Record(record(1, "shown", "a goal"))

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -188,6 +189,7 @@ type visitor struct {
 	id     string       // a hash of its token; "" for the operator
 	grant  access.Grant // of its token; zero for the operator
 	rights access.Rights
+	ended  error // why it has none any more, the answer to it; nil if it never had any
 }
 
 // client returns the client for limits.
@@ -198,36 +200,49 @@ func (v visitor) client(r *http.Request) limit.Client {
 // visitor returns the client of a request for a room; "" for no particular room. Without a required token, the client has no
 // rights.
 func (g *guard) visitor(r *http.Request, room string, now time.Time) visitor {
-	operator := visitor{rights: access.Everything}
+	operator, none := visitor{rights: access.Everything}, visitor{}
 	if g.trusted(r) {
 		return operator
 	}
 	if t, ok := bearer(r); ok && equal(t, g.token) {
 		return operator
-	} else if v := g.granted(t, room, now); v.rights != 0 {
-		return v
+	} else if none = g.granted(t, room, now); none.rights != 0 {
+		return none
 	}
 	for _, c := range r.CookiesNamed(tokenCookie) {
 		if equal(c.Value, g.cookie) {
 			return operator
 		} else if v := g.granted(c.Value, room, now); v.rights != 0 {
 			return v
+		} else if v.ended != nil {
+			none = v
 		}
 	}
-	return visitor{}
+	return visitor{ended: none.ended}
 }
 
 // granted returns the client with the token of a shared link.
 func (g *guard) granted(token, room string, now time.Time) visitor {
 	grant, err := access.Verify(g.keys, token, now)
 	if err != nil {
-		return visitor{}
+		return visitor{ended: endOf(err)}
 	}
 	v := visitor{id: nameOf(token), grant: grant, rights: grant.Rights}
 	if room != "" {
 		v.rights = grant.In(room)
 	}
 	return v
+}
+
+// endOf returns the answer to a client whose link was valid, nil to another one.
+func endOf(err error) error {
+	switch {
+	case errors.Is(err, access.ErrExpired):
+		return errExpired
+	case errors.Is(err, access.ErrRevoked):
+		return errRevoked
+	}
+	return nil
 }
 
 // nameOf returns a name of a token that does not reveal it.

@@ -2,14 +2,12 @@ package console
 
 import (
 	"cmp"
-	"errors"
 	"math"
 	"net/http"
 	"strconv"
 	"time"
 
 	"touchline/agent"
-	"touchline/agent/access"
 	"touchline/inference"
 )
 
@@ -28,11 +26,8 @@ func (s *Server) postLogin(w http.ResponseWriter, r *http.Request) error {
 	cookie, err := s.guard.login(in.Token, overTLS(r), time.Now())
 	if err != nil {
 		s.logRefused(r)
-		if errors.Is(err, access.ErrExpired) {
-			return errExpired
-		}
-		if errors.Is(err, access.ErrRevoked) {
-			return errRevoked
+		if ended := endOf(err); ended != nil {
+			return ended
 		}
 		return refuse(http.StatusUnauthorized, "bad_token",
 			"wrong token; use a link that somebody shared, the configured token, or the one in the address printed at the start (#token=...)")

@@ -444,6 +444,9 @@ func (s *Server) enter(level accessLevel, h apiFunc) apiFunc {
 				return tooManyLogins(wait)
 			}
 			w.Header().Set("WWW-Authenticate", `Bearer realm="touchline"`)
+			if who.ended != nil {
+				return who.ended
+			}
 			return refuse(http.StatusUnauthorized, "token_needed",
 				"a token for this room is required: that of a shared link, the configured one, or the one in the address printed at the "+
 					"start (#token=...); log in on the page, or send it as Authorization: Bearer")

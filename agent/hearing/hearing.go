@@ -118,9 +118,17 @@ func (e *Ears) Attach(bot Commentator) {
 
 // Run recognizes speech until ctx ends, then waits up to lastTextsAtEnd for the last texts.
 func (e *Ears) Run(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-	case <-e.ctx.Done(): // a microphone's goroutine panicked
+	tidy := time.NewTicker(remembered / 10)
+	defer tidy.Stop()
+	for over := false; !over; {
+		select {
+		case now := <-tidy.C: // also while the server is away
+			e.outsiders.forget(now)
+		case <-ctx.Done():
+			over = true
+		case <-e.ctx.Done(): // a microphone's goroutine panicked
+			over = true
+		}
 	}
 	e.mu.Lock()
 	e.over = true
@@ -150,7 +158,7 @@ func (e *Ears) CheckHearing(c settings.Hearing) error {
 	return nil
 }
 
-// wants reports whether the settings require a microphone's sound: for captions, for orders, and to know whose words an order has.
+// wants reports whether the settings require a microphone's sound: for captions, for orders, and that of others for comparison with orders.
 func wants(c settings.Hearing, m agent.Microphone) bool {
 	return c.Mode != settings.HearingOff && (m.Instructs || !m.Watched || c.Camera)
 }
@@ -169,19 +177,21 @@ func (e *Ears) Choose(all []agent.Microphone, now time.Time) []string {
 	}
 	many := len(chosen)
 	chosen = bounded(chosen)
-	// Authorised microphones come first; of each kind, received ones stay.
+	// Authorised microphones come first, those of no link before all; of each kind, received ones stay.
 	slices.SortStableFunc(chosen, func(a, b agent.Microphone) int {
 		rank := func(m agent.Microphone) int {
 			_, open := e.mics[m.Track]
 			switch {
-			case open && m.Instructs:
+			case m.Instructs && m.Link == "":
 				return 0
-			case m.Instructs:
+			case open && m.Instructs:
 				return 1
-			case open:
+			case m.Instructs:
 				return 2
+			case open:
+				return 3
 			}
-			return 3
+			return 4
 		}
 		return cmp.Compare(rank(a), rank(b))
 	})

@@ -560,11 +560,13 @@ func TestLinkExpires(t *testing.T) {
 	}
 	operator := players[2]
 	require.Eventually(t, func() bool { return expired.Load() == 2 && len(s.Sessions()) == 1 }, patience, 10*time.Millisecond)
-	for i, p := range players {
+	told := func(p *player) bool {
 		p.mu.Lock()
-		require.Equal(t, i < 2, slices.Contains(p.texts, `{"type":"expired","reason":"this link has expired"}`), "player %d: %q", i, p.texts)
-		p.mu.Unlock()
+		defer p.mu.Unlock()
+		return slices.Contains(p.texts, `{"type":"expired","reason":"this link has expired"}`)
 	}
+	require.Eventually(t, func() bool { return told(players[0]) && told(players[1]) }, patience, 10*time.Millisecond)
+	require.False(t, told(operator))
 	before, _, _, _ := operator.seen()
 	require.Eventually(t, func() bool { now, _, _, _ := operator.seen(); return now > before }, patience, 10*time.Millisecond)
 }

@@ -36,7 +36,7 @@ func openDevice(sel *selection, rt *ort.Runtime, dev *ort.Device, threads int, p
 	d := &device{
 		sel: sel, runtime: rt, dev: dev, float: models.Float32,
 		// A memory plan for each prompt length would only make the arenas grow.
-		options: ort.SessionOptions{CUDAGraph: true, Threads: threads, NoMemoryPattern: true},
+		options: ort.SessionOptions{CUDAGraph: true, Threads: threads, NoMemoryPattern: true, NoXQA: true},
 		turn:    func(run func() error) error { return run() },
 	}
 	if sel.device == models.DeviceCUDA {
@@ -63,10 +63,10 @@ func openDevice(sel *selection, rt *ort.Runtime, dev *ort.Device, threads int, p
 	return d, d.allocate()
 }
 
-// decoding returns the options of decoders: their norms square what float16 cannot hold, and their steps are many small launches.
+// decoding returns the options of decoders, whose norms square what float16 cannot hold.
 func (d *device) decoding() ort.SessionOptions {
 	o := d.options
-	o.StrictNorm, o.NoXQA = true, true
+	o.StrictNorm = true
 	return o
 }
 
@@ -279,7 +279,7 @@ func (d *device) encode(windows []*window) error {
 	if !windows[0].aligner {
 		return d.encoder.run(windows)
 	}
-	if err := d.turn(d.openAligner); err != nil {
+	if err := d.openAligner(); err != nil {
 		return err
 	}
 	return d.aligner.encoder.run(windows)

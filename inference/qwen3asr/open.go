@@ -183,6 +183,7 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle) error {
 			if err != nil {
 				return err
 			}
+			plain := d.turn
 			d.turn = func(run func() error) error { // commentary that loads goes between two runs
 				loaded, err := owner.Load(ctx, e.o.Priority)
 				if err != nil {
@@ -191,6 +192,7 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle) error {
 				defer loaded()
 				return run()
 			}
+			defer func() { d.turn = plain }()
 			return e.begin(ctx, d)
 		},
 		Run: func(ctx context.Context) error { return e.loop.Run(ctx, ErrClosed) },

@@ -34,6 +34,7 @@ type Sensor struct {
 	news    uint64
 	facts   *inference.Facts // of the last look; nil before the first, and after one that failed
 	problem error            // of the last look
+	regions []inference.Region
 }
 
 // stalled is the time without a look after which the engine is asked why.
@@ -57,6 +58,14 @@ func (s *Sensor) Observe(f inference.Frame) {
 	s.newest = f
 	s.mu.Unlock()
 	s.Eyes.Observe(f)
+}
+
+// Judge implements inference.Judge. It keeps the zones and lines, which the next look's prompt has too: without them they would begin anew.
+func (s *Sensor) Judge(rules []string, regions []inference.Region) (inference.Judgement, bool) {
+	s.mu.Lock()
+	s.regions = regions
+	s.mu.Unlock()
+	return s.Eyes.Judge(rules, regions)
 }
 
 // Facts implements inference.Sensor.
@@ -119,7 +128,7 @@ func (s *Sensor) run(ctx context.Context) {
 // ask returns what the engine says now.
 func (s *Sensor) ask(ctx context.Context) (string, error) {
 	s.mu.Lock()
-	p := inference.Prompt{Frames: []inference.Frame{s.newest}}
+	p := inference.Prompt{Frames: []inference.Frame{s.newest}, Regions: s.regions}
 	s.mu.Unlock()
 	if p.Frames[0].Pix == nil {
 		return inference.Silence, nil // no picture yet, or none since Forget

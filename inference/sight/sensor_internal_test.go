@@ -88,3 +88,30 @@ func TestSensorPanics(t *testing.T) {
 		require.Equal(t, 2, looks)
 	})
 }
+
+// Rules with zones hold beside a large model: what its sensor asks has the zones too.
+func TestSensorJudgesZones(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := &scripted{took: 60 * time.Millisecond, finds: comesIn}
+		hall := inference.Region{Name: "Hall", Corners: [][2]float64{{0.2, 0}, {1, 0}, {1, 1}, {0.2, 1}}}
+		rules := []string{`a person enters the zone "Hall"`, `a person is in the zone "Hall"`, `a person appears`}
+		var held [3]atomic.Int32
+		var s *Sensor
+		s = NewSensor(n.session(t), func(bool) {
+			found, _ := s.Judge(rules, []inference.Region{hall})
+			for i, f := range found.Findings {
+				if f.Holds {
+					held[i].Add(1)
+				}
+			}
+		})
+		for at := time.Duration(0); at < 12*time.Second; at += 200 * time.Millisecond {
+			s.Observe(street(at, 1))
+			time.Sleep(200 * time.Millisecond)
+		}
+		require.NoError(t, s.Close())
+		for i := range held {
+			require.Positive(t, held[i].Load(), rules[i])
+		}
+	})
+}

@@ -71,6 +71,9 @@ type Client struct {
 // ONNX Runtime captures graphs in a mode in which the first run of a shape, or a new session, on another thread ends the capture (seen with
 // ONNX Runtime 1.30). The highest priority goes first.
 func (o *Owner) Load(ctx context.Context, p Priority) (done func(), err error) {
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
 	o.mu.Lock()
 	l := load{p, make(chan struct{})}
 	if o.loads = append(o.loads, l); len(o.loads) == 1 {
@@ -80,11 +83,13 @@ func (o *Owner) Load(ctx context.Context, p Priority) (done func(), err error) {
 	done = sync.OnceFunc(func() { o.loaded(l) })
 	select {
 	case <-l.turn:
-		return done, nil
 	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
 		done()
 		return nil, context.Cause(ctx)
 	}
+	return done, nil
 }
 
 // loaded ends a load, and begins another if it had its turn.

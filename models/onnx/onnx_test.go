@@ -81,7 +81,7 @@ func TestValidate(t *testing.T) {
 		{"node twice", func(g *onnx.Graph) { g.Nodes[1].Name = "a" }, `node "a" (QuickGelu): the name must be unique and not empty`},
 		{"order", func(g *onnx.Graph) { g.Nodes[0], g.Nodes[1] = g.Nodes[1], g.Nodes[0] }, `no earlier node computes the input "h"`},
 		{"domain", func(g *onnx.Graph) { g.Nodes[1].Domain = "x" }, `the domain "x" is not imported`},
-		{"output", func(g *onnx.Graph) { g.Outputs[0].Name = "z" }, `output "z": no node computes it`},
+		{"output", func(g *onnx.Graph) { g.Outputs[0].Name = "z" }, `output or shape "z": no node computes it`},
 		{"input without name", func(g *onnx.Graph) { g.Inputs[1].Name = "" }, "input without a name"},
 		{"constant twice", func(g *onnx.Graph) { g.Initializers[1].Name = "k" }, `constant "k": duplicate name`},
 		{"bytes", func(g *onnx.Graph) { g.Initializers[0].Raw = nil }, `constant "k": shape [1] needs 8 bytes, has 0`},

@@ -66,7 +66,7 @@ func (m *Model) Validate() error {
 	}
 	for _, v := range slices.Concat(g.Outputs, g.Inner) {
 		if !made[v.Name] {
-			return fmt.Errorf("output %q: no node computes it", v.Name)
+			return fmt.Errorf("output or shape %q: no node computes it", v.Name)
 		}
 	}
 	return nil

@@ -199,10 +199,10 @@ func (c *Control) Rights(p *lksdk.RemoteParticipant, now time.Time) access.Right
 	return c.rightsOf(callerOf(p, p.Identity()), now)
 }
 
-// Link returns the id of the link that a participant joined by; "" for none.
+// Link returns the id of the link that a participant joined by; "" for none, and for one that may set its own attributes.
 func (c *Control) Link(p *lksdk.RemoteParticipant, now time.Time) string {
 	link, err := LinkOf(c.keys, p.Attributes(), now)
-	if err != nil || len(link.Links) == 0 {
+	if err != nil || len(link.Links) == 0 || callerOf(p, p.Identity()).ownAttributes {
 		return ""
 	}
 	return link.Links[0]

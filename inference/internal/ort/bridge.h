@@ -120,19 +120,19 @@ void tl_cuda_abandon_capture(const tl_cuda *c, uintptr_t stream);
 const char *tl_cuda_error_name(const tl_cuda *c, int code);
 const char *tl_cuda_error_text(const tl_cuda *c, int code);
 
-// Copies: c NULL means the CPU, where they are done on return. kind: 1 host to device, 2 device to host, 3 device to device.
-int tl_copy(const tl_cuda *c, int device, uintptr_t dst, uintptr_t src, size_t n, int kind, uintptr_t stream);
 // tl_box is where planes of rows are: rows are row bytes apart, planes all rows.
 typedef struct {
   uintptr_t at;
   size_t row, all;
 } tl_box;
 
+// Copies: c NULL means the CPU, where they are done on return. kind: 1 host to device, 2 device to host, 3 device to device.
+int tl_copy(const tl_cuda *c, int device, uintptr_t dst, uintptr_t src, size_t n, int kind, uintptr_t stream);
 // tl_copy_rows copies rows of n bytes inside the device, each a step after the last one.
-// tl_copy_box copies planes of rows of n bytes inside the device.
-int tl_copy_box(const tl_cuda *c, int device, const tl_box *dst, const tl_box *src, size_t n, size_t rows, size_t planes, uintptr_t stream);
 int tl_copy_rows(const tl_cuda *c, int device, uintptr_t dst, size_t dst_step, uintptr_t src, size_t src_step, size_t n, size_t rows,
                  uintptr_t stream);
+// tl_copy_box copies planes of rows of n bytes inside the device.
+int tl_copy_box(const tl_cuda *c, int device, const tl_box *dst, const tl_box *src, size_t n, size_t rows, size_t planes, uintptr_t stream);
 int tl_copy_in(const tl_cuda *c, int device, uintptr_t dst, const void *src, size_t n, uintptr_t stream);
 int tl_copy_out(const tl_cuda *c, int device, void *dst, uintptr_t src, size_t n, uintptr_t stream);
 int tl_set(const tl_cuda *c, int device, uintptr_t dst, int value, size_t n, uintptr_t stream);

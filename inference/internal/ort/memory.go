@@ -176,7 +176,7 @@ type Box struct {
 	Row, Rows int64
 }
 
-// hold is hold of Pointer for planes of rows of some bytes.
+// hold checks the bounds of planes of rows of some bytes, and holds their memory.
 func (b Box) hold(op string, bytes int64, rows, planes int) (C.tl_box, error) {
 	if rows < 1 || planes < 1 || bytes < 0 || bytes > b.Row || int64(rows) > b.Rows {
 		return C.tl_box{}, fmt.Errorf("%s: expected at most %d rows of %d bytes, got %d of %d in %d planes",

@@ -37,7 +37,7 @@ type SessionOptions struct {
 	StrictNorm bool
 
 	// NoXQA decodes attention with cuDNN instead of ONNX Runtime's XQA kernels on CUDA: fewer launches, which dominate a step of a small
-	// model. The environment's ORT_ENABLE_XQA overrides it. Only the GPU of the process's first session has XQA.
+	// model. The environment's ORT_ENABLE_XQA overrides it. Only the GPU of the process's first session without NoXQA has XQA.
 	NoXQA bool
 
 	// Flash keeps CUDA's attention off cuDNN, which plans each new length of a prompt, a quarter of a second to two on an H200: 11 to 30 s
@@ -156,8 +156,7 @@ const envXQA = "ORT_ENABLE_XQA"
 // created at the same time. XQA reserves shared memory at its first run in the process, on the GPU of that run: on others it fails with
 // cudaErrorInvalidValue (seen with ONNX Runtime 1.30 on two H200), so that they have none.
 func (l *library) attention(gpu int, o SessionOptions) (done func()) {
-	l.xqa.CompareAndSwap(0, int64(gpu)+1)
-	if !o.NoXQA && l.xqa.Load() == int64(gpu)+1 {
+	if !o.NoXQA && (l.xqa.CompareAndSwap(0, int64(gpu)+1) || l.xqa.Load() == int64(gpu)+1) {
 		l.making.RLock()
 		return l.making.RUnlock
 	}

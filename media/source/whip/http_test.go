@@ -6,10 +6,12 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/pion/webrtc/v4"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"touchline/media/signaling/signalingtest"
@@ -221,21 +223,31 @@ func TestRateLimit(t *testing.T) {
 		o.PerMinute, o.Burst = 6, 3
 		o.Now = func() time.Time { return now }
 	})
-	for i := range 30 {
-		resp, _ := srv.request(t, http.MethodPost, "/whip/match", "x", "Content-Type", "application/sdp", "Authorization", "Bearer wrong")
-		if i < 3 {
-			require.Equal(t, http.StatusUnauthorized, resp.StatusCode)
-			continue
+	many := func(n int, ask func() *http.Response) (statuses map[int]int) { // at once: the refused ones wait
+		statuses = map[int]int{}
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for range n {
+			all.Go(func() {
+				resp := ask()
+				mu.Lock()
+				defer mu.Unlock()
+				if statuses[resp.StatusCode]++; resp.StatusCode == http.StatusTooManyRequests {
+					assert.InDelta(t, 5, seconds(resp.Header.Get("Retry-After")), 6)
+				}
+			})
 		}
-		require.Equal(t, http.StatusTooManyRequests, resp.StatusCode)
-		require.InDelta(t, 10, seconds(resp.Header.Get("Retry-After")), 1)
+		all.Wait()
+		return statuses
 	}
-	statuses := map[int]int{}
-	for range 600 {
+	require.Equal(t, map[int]int{http.StatusUnauthorized: 3, http.StatusTooManyRequests: 27}, many(30, func() *http.Response {
+		resp, _ := srv.request(t, http.MethodPost, "/whip/match", "x", "Content-Type", "application/sdp", "Authorization", "Bearer wrong")
+		return resp
+	}))
+	require.Equal(t, map[int]int{http.StatusNotFound: 60, http.StatusTooManyRequests: 540}, many(600, func() *http.Response {
 		resp, _ := srv.request(t, http.MethodDelete, "/whip/match/guess", "")
-		statuses[resp.StatusCode]++
-	}
-	require.Equal(t, map[int]int{http.StatusNotFound: 60, http.StatusTooManyRequests: 540}, statuses)
+		return resp
+	}))
 }
 
 func TestBadOptions(t *testing.T) {

@@ -60,8 +60,14 @@ export class Events {
       });
     }
     source.addEventListener('expired', (e) => {
+      let why = '';
+      try {
+        why = JSON.parse(e.data).message;
+      } catch {
+        // an incomplete event of a server that ended
+      }
       this.close();
-      this.#on.link('locked', 0, JSON.parse(e.data).message);
+      this.#on.link('locked', 0, why);
     });
     source.onopen = () => {
       this.#heard = Date.now();
