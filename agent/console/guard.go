@@ -200,7 +200,8 @@ func (v visitor) client(r *http.Request) limit.Client {
 // visitor returns the client of a request for a room; "" for no particular room. Without a required token, the client has no
 // rights.
 func (g *guard) visitor(r *http.Request, room string, now time.Time) visitor {
-	operator, none := visitor{rights: access.Everything}, visitor{}
+	var none visitor
+	operator := visitor{rights: access.Everything}
 	if g.trusted(r) {
 		return operator
 	}
