@@ -1,9 +1,15 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
+	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"touchline/agent/history"
@@ -16,8 +22,10 @@ import (
 // sightRooms is the number of rooms of the measurement with several.
 const sightRooms = 4
 
-// sight measures what the engine sight costs above scene, and the time from an event in the delayed picture to the first word.
+// sight measures how right the engine sight is, what it costs above scene, and the time from an event in the delayed picture to the first
+// word.
 func sight(r *run) {
+	r.Part(func() { sightAccuracy(r) })
 	const withoutText = "TOUCHLINE_INFERENCE_SIGHT_TEXT=false"
 	var scene, scenes, plain, text, more usage
 	for _, c := range []struct {
@@ -49,6 +57,51 @@ func sight(r *run) {
 	r.AtMost("event in the delayed picture to the first word, p95", bench.MS(quantile.Of(words, 0.95)), 2000, "ms")
 	r.Note("delay of the picture, median", "%.1f s", quantile.Of(delays, 0.5).Seconds())
 	r.Note("load of the machine", "%s", loadAverage())
+}
+
+// accuracy has the tests that print how right sight is, and what they measure.
+func accuracy() map[string]string {
+	return map[string]string{
+		"TestPeopleOnClip": "people of 12 stills of a clip", "TestPhotos": "72 photos", "TestDrawnBoards": "drawn boards and lines",
+		"TestBoardOnClip": "a board drawn into a clip", "TestArrivalsAndDepartures": "arrivals and departures of a clip",
+		"TestRulesAgainstTheList": "rules on a clip", "TestZonesOnTheClip": "zones and lines on a clip", "TestSentencesOfTheDocs": "sentences",
+		"TestNothingComes": "false arrivals in 10 minutes",
+	}
+}
+
+// sightAccuracy runs these tests. It needs Go and the folder of the module.
+func sightAccuracy(r *run) {
+	cmd := exec.CommandContext(r.Context(), "go", "test", "-tags=nolibopusfile,builtinassets", "-count=1", "-json",
+		"-run=^("+strings.Join(slices.Sorted(maps.Keys(accuracy())), "|")+")$", "./inference/sight/...")
+	out, err := cmd.Output()
+	if len(out) == 0 {
+		r.Check(fmt.Errorf("run the tests of inference/sight in the folder of the module: %w", err))
+	}
+	said := ""
+	for line := range bytes.Lines(out) {
+		var e struct{ Action, Test, Output string }
+		what := ""
+		if json.Unmarshal(line, &e) == nil {
+			test, _, _ := strings.Cut(e.Test, "/")
+			what = accuracy()[test]
+		}
+		if _, text, ok := strings.Cut(e.Output, "_test.go:"); ok {
+			_, said, _ = strings.Cut(strings.TrimSpace(text), ": ")
+		}
+		figures, printed := strings.CutPrefix(said, "figures: ")
+		switch {
+		case what == "":
+		case e.Action == "output" && printed:
+			r.Note(what, "%s", figures)
+			said = ""
+		case e.Action == "skip":
+			r.Note(what, "left out: %s", said)
+		case e.Action == "pass" && e.Test == "TestNothingComes":
+			r.Note(what, "0")
+		case e.Action == "fail":
+			r.Fail(fmt.Errorf("%s: the test %s fails", what, e.Test))
+		}
+	}
 }
 
 // sightTime is how long the clip with people is watched.

@@ -5,7 +5,9 @@ package main
 import (
 	"math"
 	"net/http"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -92,6 +94,13 @@ func stoodStill(t *testing.T, successor bool) {
 	}
 	signal(syscall.SIGSTOP)
 	defer signal(syscall.SIGCONT)
+	for _, pid := range family { // a busy machine stops a process a moment later
+		require.Eventually(t, func() bool {
+			stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+			_, state, _ := strings.Cut(string(stat), ") ")
+			return err != nil || strings.HasPrefix(state, "T")
+		}, startWait, 10*time.Millisecond)
+	}
 	require.Error(t, order("The old order."), "the bot stands still")
 	<-time.After(stillFor)
 	signal(syscall.SIGCONT)

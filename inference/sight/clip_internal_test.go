@@ -96,7 +96,7 @@ func TestBoardOnClip(t *testing.T) {
 				}
 			}
 		})
-		t.Logf("%d pixels: %d finds, %d readings, %d clocks, %d of them wrong", width, reads.finds, reads.reads, clocks, wrongClocks)
+		t.Logf("figures: %d pixels: %d finds, %d readings, %d clocks, %d of them wrong", width, reads.finds, reads.reads, clocks, wrongClocks)
 		require.Equal(t, []string{"ARS 0-0 CHE", "ARS 1-0 CHE", "ARS 1-1 CHE"}, told)
 		require.Less(t, at[1], 21*time.Second)
 		require.Less(t, at[2], 46*time.Second)
@@ -183,7 +183,7 @@ func TestPeopleOnClip(t *testing.T) {
 			n++
 		})
 		require.Equal(t, len(stills), n)
-		t.Logf("parts %v: %d of %d people, %d of %d that are hidden by half; %d second boxes, %d false", parts, found[false], all[false],
+		t.Logf("figures: parts %v: %d of %d people, %d of %d that are hidden by half; %d second boxes, %d false", parts, found[false], all[false],
 			found[true], all[true], again, wrong)
 		require.Zero(t, wrong)
 		require.GreaterOrEqual(t, found[false]*100, map[bool]int{false: 75, true: 90}[parts]*all[false])

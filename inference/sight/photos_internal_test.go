@@ -186,7 +186,7 @@ func TestPhotos(t *testing.T) {
 		all.boxes, all.right = all.boxes+g.boxes, all.right+g.right
 		all.things, all.found = all.things+g.things, all.found+g.found
 	}
-	t.Logf("all: %d boxes, %d right, precision %.3f; found %d of %d (%.2f)", all.boxes, all.right, float64(all.right)/float64(all.boxes),
+	t.Logf("figures: %d boxes, %d right, precision %.3f; found %d of %d (%.2f)", all.boxes, all.right, float64(all.right)/float64(all.boxes),
 		all.found, all.things, float64(all.found)/float64(all.things))
 	require.GreaterOrEqual(t, all.right, 98)
 	require.LessOrEqual(t, all.boxes-all.right, 6)

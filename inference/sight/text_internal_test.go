@@ -87,7 +87,7 @@ func TestDrawnBoards(t *testing.T) {
 		}
 		kinds[d.Kind] = k
 	}
-	t.Logf("of %v right %v, wrong but sure %v; %v", all, right, wrong, kinds)
+	t.Logf("figures: of %v right %v, wrong but sure %v; %v", all, right, wrong, kinds)
 	require.GreaterOrEqual(t, right[0]*100, 97*all[0])
 	require.LessOrEqual(t, wrong[0], 1)
 	// The others have a 0 behind letters, or seven segments of 6 to 16 pixels.

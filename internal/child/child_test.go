@@ -148,7 +148,7 @@ func landlock(t *testing.T) int {
 func skipped(t *testing.T, what string) {
 	t.Helper()
 	t.Log("skipped:", what)
-	if os.Getenv("TOUCHLINE_TEST_CONFINEMENT") != "" {
+	if os.Getenv("REQUIRE_CONFINEMENT") != "" {
 		t.Errorf("not tried on this machine: %s", what)
 	}
 }
@@ -184,7 +184,7 @@ func asNobody(t *testing.T) {
 	copied := filepath.Join(dir, "child.test")
 	require.NoError(t, os.WriteFile(copied, program, 0o755))
 	cmd := exec.CommandContext(t.Context(), copied, "-test.v", "-test.run", "^"+t.Name()+"$")
-	cmd.Env, cmd.Dir = []string{"TMPDIR=/tmp", "TOUCHLINE_TEST_CONFINEMENT=" + os.Getenv("TOUCHLINE_TEST_CONFINEMENT")}, "/"
+	cmd.Env, cmd.Dir = []string{"TMPDIR=/tmp", "REQUIRE_CONFINEMENT=" + os.Getenv("REQUIRE_CONFINEMENT")}, "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)

@@ -226,7 +226,7 @@ func TestArrivalsAndDepartures(t *testing.T) {
 		{"backwards", clip.backwards(), backwards(list, 79400*time.Millisecond)},
 	} {
 		recall, precision, numbers := score(t, c.name, c.r, c.list)
-		t.Logf("%s: recall %.2f, precision %.2f, numbers %.2f", c.name, recall, precision, numbers)
+		t.Logf("figures: %s: recall %.2f, precision %.2f, numbers %.2f", c.name, recall, precision, numbers)
 		if i == 0 {
 			ofClip = recall
 		}
@@ -396,7 +396,7 @@ func TestSentencesOfTheDocs(t *testing.T) {
 			}
 		})
 	}
-	t.Logf("%d sentences, %d different, %d wrong, %d weak", n, len(texts), wrong, weak)
+	t.Logf("figures: %d sentences, %d different, %d wrong, %d weak", n, len(texts), wrong, weak)
 	if *update {
 		require.NoError(t, os.WriteFile(sentencesFile, []byte(head+"|---|---|---|---|---|\n"+rows.String()), 0o600))
 	}

@@ -150,7 +150,7 @@ func TestRulesAgainstTheList(t *testing.T) {
 		numbers.add(numbersOfStills(t, c.name, c.r, c.list, 1, exactMost))
 		crowds.add(numbersOfStills(t, c.name, c.r, c.list, exactMost+1, exactMost+2))
 	}
-	t.Logf("a person enters: %v; presence and numbers to %d: %v; above: %v", enters, exactMost, numbers, crowds)
+	t.Logf("figures: a person enters: %v; presence and numbers to %d: %v; above: %v", enters, exactMost, numbers, crowds)
 	require.GreaterOrEqual(t, enters.right(), 0.95)
 	require.GreaterOrEqual(t, enters.recall(), 0.95)
 	require.GreaterOrEqual(t, numbers.right(), 0.95)

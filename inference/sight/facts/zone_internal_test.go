@@ -430,7 +430,7 @@ func TestZonesOnTheClip(t *testing.T) {
 		present, ofPresence := score(passing.presence)
 		numbers, ofNumbers := score(passing.numbers)
 		found, events, right, told := passings(t, w, list)
-		t.Logf("%s: %d of %d passings found, %d of %d told are right; presence %d of %d, numbers %d of %d, other numbers %d of %d", name,
+		t.Logf("figures: %s: %d of %d passings found, %d of %d told are right; presence %d of %d, numbers %d of %d, other numbers %d of %d", name,
 			found, events, right, told, present, ofPresence, numbers, ofNumbers, wrong, ofWrong)
 		require.GreaterOrEqual(t, float64(found)/float64(events), 0.9)
 		require.GreaterOrEqual(t, float64(right)/float64(told), 0.9)

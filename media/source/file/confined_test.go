@@ -18,7 +18,7 @@ func TestPlaylistReadsItsFolder(t *testing.T) {
 	t.Parallel()
 	if text, _ := child.Available(); strings.Contains(text, "no Landlock") {
 		const what = "this kernel has no Landlock"
-		require.Empty(t, os.Getenv("TOUCHLINE_TEST_CONFINEMENT"), what)
+		require.Empty(t, os.Getenv("REQUIRE_CONFINEMENT"), what)
 		t.Skip(what)
 	}
 	clip := make2s(t, "x.ts", x264...)
