@@ -34,6 +34,9 @@ func (c *synthCmd) Run(ctx context.Context) error {
 	if c.Speech && shape.Hearing != nil {
 		return fmt.Errorf("--speech: %s has no voice", c.Shape)
 	}
+	if c.AWQ && shape.Hearing != nil {
+		return fmt.Errorf("--awq: %s has no int4 layers", c.Shape)
+	}
 	if shape.AWQ = c.AWQ; c.AWQ && c.Checkpoint {
 		return errors.New("--awq: only for a bundle; omit --checkpoint")
 	}
