@@ -49,7 +49,7 @@ func (b *Bot) collect(ch chan<- prometheus.Metric) {
 	}
 	out := metrics.Writer{Out: ch, Prefix: "touchline_control_"}
 	limited, denied, dropped := b.control.Refused()
-	const refused = "Requests of participants without an effect: beyond a limit, without the right, or dropped unanswered as far too many."
+	const refused = "Requests of participants without an effect: beyond a limit, without the right, or dropped without an answer (flood)."
 	out.Counter("refused_total", refused, float64(limited), "what", "limit")
 	out.Counter("refused_total", refused, float64(denied), "what", "right")
 	out.Counter("refused_total", refused, float64(dropped), "what", "flood")

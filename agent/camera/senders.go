@@ -226,10 +226,7 @@ func Authorize(keys conn.Keys) func(token, name string) (whip.Sender, error) {
 		}
 		// The key is the identity, as a sender may renew its token.
 		s := whip.Sender{Key: "livekit:" + who.Identity, Identity: who.Identity, Name: who.Name, With: who.Agents, Right: right}
-		s.Holder = s.Key
-		if link, err := control.LinkOf(keys, who.Attributes, time.Now()); err == nil && len(link.Links) > 0 {
-			s.Holder = link.Links[0] // whatever identities its holder chooses
-		}
+		s.Holder = cmp.Or(control.OwnLink(keys, who.Attributes, time.Now()), s.Key) // of a link, whatever identities its holder chooses
 		return s, nil
 	}
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
@@ -200,26 +201,29 @@ func (v visitor) client(r *http.Request) limit.Client {
 // visitor returns the client of a request for a room; "" for no particular room. Without a required token, the client has no
 // rights.
 func (g *guard) visitor(r *http.Request, room string, now time.Time) visitor {
-	var none visitor
 	operator := visitor{rights: access.Everything}
 	if g.trusted(r) {
 		return operator
 	}
-	if t, ok := bearer(r); ok && equal(t, g.token) {
+	t, ok := bearer(r)
+	if ok && equal(t, g.token) {
 		return operator
-	} else if none = g.granted(t, room, now); none.rights != 0 {
-		return none
 	}
+	v := g.granted(t, room, now)
+	if v.rights != 0 {
+		return v
+	}
+	ended := v.ended
 	for _, c := range r.CookiesNamed(tokenCookie) {
 		if equal(c.Value, g.cookie) {
 			return operator
-		} else if v := g.granted(c.Value, room, now); v.rights != 0 {
-			return v
-		} else if v.ended != nil {
-			none = v
 		}
+		if v = g.granted(c.Value, room, now); v.rights != 0 {
+			return v
+		}
+		ended = cmp.Or(v.ended, ended)
 	}
-	return visitor{ended: none.ended}
+	return visitor{ended: ended}
 }
 
 // granted returns the client with the token of a shared link.

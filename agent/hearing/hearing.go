@@ -118,7 +118,7 @@ func (e *Ears) Attach(bot Commentator) {
 
 // Run recognizes speech until ctx ends, then waits up to lastTextsAtEnd for the last texts.
 func (e *Ears) Run(ctx context.Context) error {
-	tidy := time.NewTicker(remembered / 10)
+	tidy := time.NewTicker(time.Second)
 	defer tidy.Stop()
 	for over := false; !over; {
 		select {
@@ -167,7 +167,6 @@ func wants(c settings.Hearing, m agent.Microphone) bool {
 func (e *Ears) Choose(all []agent.Microphone, now time.Time) []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.outsiders.forget(now)
 	c := e.bot.Hearing()
 	var chosen []agent.Microphone
 	for _, m := range all {

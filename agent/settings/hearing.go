@@ -17,8 +17,8 @@ import (
 const (
 	// HearingOff recognizes no speech.
 	HearingOff = "off"
-	// HearingOrders hears people for orders: after a wake word, and while they hold the page's microphone button. Who may not instruct is
-	// heard only to know whose words an order has.
+	// HearingOrders hears people for orders: after a wake word, and while they hold the page's microphone button. People without the
+	// right are recognized only for comparison with orders.
 	HearingOrders = "orders"
 	// HearingCaptions shows what people say, as captions of each speaker.
 	HearingCaptions = "captions"

@@ -27,8 +27,6 @@ type device struct {
 	encoder     *encoder
 	aligner     *alignerDevice // nil before the first use
 	togetherErr error          // why prompts are fed one at a time; nil if they are not
-
-	turn func(run func() error) error // does a run of warming up when nothing else loads on the GPU
 }
 
 // openDevice loads the recognizer's graphs and allocates the memory. progress receives the name of each part.
@@ -37,7 +35,6 @@ func openDevice(sel *selection, rt *ort.Runtime, dev *ort.Device, threads int, p
 		sel: sel, runtime: rt, dev: dev, float: models.Float32,
 		// A memory plan for each prompt length would only make the arenas grow.
 		options: ort.SessionOptions{CUDAGraph: true, Threads: threads, NoMemoryPattern: true, NoXQA: true},
-		turn:    func(run func() error) error { return run() },
 	}
 	if sel.device == models.DeviceCUDA {
 		d.float = models.Float16
@@ -107,7 +104,7 @@ func (d *device) captured(all int) int {
 }
 
 // warmEncoder runs the encoder for each length of windows, alone and together: the first run of a shape takes longer.
-func (d *device) warmEncoder() error {
+func (d *device) warmEncoder(turn turn) error {
 	longest := 1
 	if d.sel.device == models.DeviceCUDA {
 		longest = d.encoder.dims.Window
@@ -116,7 +113,7 @@ func (d *device) warmEncoder() error {
 		frames := n * d.encoder.dims.Chunk
 		w := &window{mel: make([]float32, mel.SpeechBins*frames), frames: frames, rows: d.encoder.dims.Rows(frames)}
 		for batch := 1; batch <= max(d.encoder.captured, 1); batch *= 2 {
-			if err := d.turn(func() error { return d.encode(slices.Repeat([]*window{w}, batch)) }); err != nil {
+			if err := turn(func() error { return d.encode(slices.Repeat([]*window{w}, batch)) }); err != nil {
 				return fmt.Errorf("warm up the encoder: %w", err)
 			}
 		}
@@ -124,9 +121,12 @@ func (d *device) warmEncoder() error {
 	return nil
 }
 
+// turn does a run of warming up, when nothing else loads on the GPU.
+type turn func(run func() error) error
+
 // warm runs the encoder, each captured range and each length of prompt, in turns, and zeroes the cache.
-func (d *device) warm() error {
-	if err := d.warmEncoder(); err != nil {
+func (d *device) warm(turn turn) error {
+	if err := d.warmEncoder(turn); err != nil {
 		return err
 	}
 	l := d.sel.layout
@@ -141,18 +141,18 @@ func (d *device) warm() error {
 		}
 	}
 	for _, n := range lengths {
-		if err := d.turn(func() error { return d.prefill(&job{prompt: prompt{ids: ids[:n]}}, 0, n) }); err != nil {
+		if err := turn(func() error { return d.prefill(&job{prompt: prompt{ids: ids[:n]}}, 0, n) }); err != nil {
 			return fmt.Errorf("warm up the prompt: %w", err)
 		}
 	}
-	if err := d.turn(d.warmTogether); errors.Is(err, ort.ErrDeviceLost) {
+	if err := turn(d.warmTogether); errors.Is(err, ort.ErrDeviceLost) {
 		return err
 	} else if err != nil { // slower, but as right
 		d.sel.together, d.togetherErr = 0, err
 	}
 	tokens := make([]int32, l.Slots)
 	for _, r := range ranges {
-		if err := d.turn(func() error { return d.decode(r, tokens, tokens) }); err != nil {
+		if err := turn(func() error { return d.decode(r, tokens, tokens) }); err != nil {
 			return fmt.Errorf("warm up slots %d to %d: %w", r.Start, r.Start+r.Size-1, err)
 		}
 	}

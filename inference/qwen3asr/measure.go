@@ -49,7 +49,7 @@ func OpenDevice(ctx context.Context, b *models.Bundle, o Options) (_ *Device, er
 		m.whole = append(m.whole, &window{mel: make([]float32, mel.SpeechBins*frames), frames: frames, rows: h.Rows(frames)})
 	}
 	m.Positions = min(126, sel.chunk-1)
-	return m, m.d.warm()
+	return m, m.d.warm(func(run func() error) error { return run() })
 }
 
 // Close frees everything.

@@ -174,26 +174,18 @@ func (e *Engine) load(ctx context.Context, b *models.Bundle) error {
 	if err := e.Start(ctx, step.Thread{
 		Open: func(context.Context) (err error) {
 			owner := step.OwnerOf(dev, time.Now)
-			loaded, err := owner.Load(ctx, e.o.Priority)
-			if err != nil {
-				return err
-			}
-			d, err = e.openDevice(sel, rt, dev)
-			loaded()
-			if err != nil {
-				return err
-			}
-			plain := d.turn
-			d.turn = func(run func() error) error { // commentary that loads goes between two runs
+			turn := func(load func() error) error { // commentary that loads goes between two
 				loaded, err := owner.Load(ctx, e.o.Priority)
 				if err != nil {
 					return err
 				}
 				defer loaded()
-				return run()
+				return load()
 			}
-			defer func() { d.turn = plain }()
-			return e.begin(ctx, d)
+			if err := turn(func() error { d, err = e.openDevice(sel, rt, dev); return err }); err != nil {
+				return err
+			}
+			return e.begin(ctx, d, turn)
 		},
 		Run: func(ctx context.Context) error { return e.loop.Run(ctx, ErrClosed) },
 		Close: func() (err error) {
@@ -222,11 +214,11 @@ func (e *Engine) openDevice(sel *selection, rt *ort.Runtime, dev *ort.Device) (*
 }
 
 // begin warms up and creates the loop.
-func (e *Engine) begin(opening context.Context, d *device) (err error) {
+func (e *Engine) begin(opening context.Context, d *device, turn turn) (err error) {
 	if err := opening.Err(); err != nil {
 		return err
 	}
-	if err := d.warm(); err != nil {
+	if err := d.warm(turn); err != nil {
 		return err
 	}
 	if d.togetherErr != nil {

@@ -62,8 +62,9 @@ func describeDiT(d models.Dims, o Options, once bool) (*Description, error) {
 		return nil, fmt.Errorf("describe the flow matching network: %w", err)
 	}
 	f := d.Speech.Flow
-	b := dit{newNetwork("flow_dit", o), f.DiT, f.Mel, f.Speaker, once}
+	b := dit{newNetwork("flow_dit", o), f.DiT, f.Mel, f.Speaker, once, "B", "B2", models.ChunkFrames}
 	if once {
+		b.rooms, b.pairs, b.frames = 1, 2, "T"
 		return b.build(models.KindFlowDiTOnce), nil
 	}
 	b.opset = 24 // TensorScatter
@@ -77,6 +78,8 @@ type dit struct {
 
 	mel, speaker int
 	once         bool
+
+	rooms, pairs, frames any // sizes of values: rooms, their rows with and without a condition, frames of each
 }
 
 // Constants of the official code.
@@ -108,9 +111,9 @@ func (b *dit) build(kind models.Kind) *Description {
 }
 
 func (b *dit) ports() {
-	rooms, rows, frames, keys := any("B"), any("B2"), any(models.ChunkFrames), any("S")
+	rooms, rows, frames, keys := b.rooms, b.pairs, b.frames, any("S")
 	if b.once {
-		rooms, rows, frames, keys = 1, 2, "T", "K"
+		keys = "K"
 		b.input("prompt", b.float, rooms, frames, b.mel)
 		b.input("conv_rows", models.Int64, rows, ditTaps-1)
 	} else {
@@ -154,10 +157,7 @@ func (b *dit) rows(name, x string, width int) string {
 		shape = []int64{2, -1, int64(width)}
 	}
 	x = b.node("Reshape", name, []string{x, b.constant("rows."+strconv.Itoa(width), shape...)})
-	if b.once {
-		return b.shaped(x, b.float, 2, "T", width)
-	}
-	return b.shaped(x, b.float, "B2", models.ChunkFrames, width)
+	return b.shaped(x, b.float, b.pairs, b.frames, width)
 }
 
 // all is the name of the number of frames of all rows.
@@ -221,11 +221,7 @@ func (b *dit) step(s int, x, base, mask string) string {
 		shape = []int64{1, 2, -1, int64(b.mel)}
 	}
 	v = b.node("Reshape", p+"velocity.pairs", []string{v, b.constant("pairs.shape", shape...)})
-	if b.once {
-		b.shaped(v, models.Float32, 1, 2, "T", b.mel)
-	} else {
-		b.shaped(v, models.Float32, "B", 2, models.ChunkFrames, b.mel)
-	}
+	b.shaped(v, models.Float32, b.rooms, 2, b.frames, b.mel)
 	dt := b.time(s+1) - b.time(s)
 	v = b.node("Mul", p+"velocity.shares", []string{
 		v, b.wide(p+"shares", fixed([]float64{(1 + b.Guidance) * dt, -b.Guidance * dt}, 2, 1, 1)),

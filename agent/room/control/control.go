@@ -201,11 +201,10 @@ func (c *Control) Rights(p *lksdk.RemoteParticipant, now time.Time) access.Right
 
 // Link returns the id of the link that a participant joined by; "" for none, and for one that may set its own attributes.
 func (c *Control) Link(p *lksdk.RemoteParticipant, now time.Time) string {
-	link, err := LinkOf(c.keys, p.Attributes(), now)
-	if err != nil || len(link.Links) == 0 || callerOf(p, p.Identity()).ownAttributes {
+	if callerOf(p, p.Identity()).ownAttributes {
 		return ""
 	}
-	return link.Links[0]
+	return OwnLink(c.keys, p.Attributes(), now)
 }
 
 // Ended returns the reason why a participant's rights have ended, and with them its presence in the room; nil if they have not.
@@ -474,6 +473,15 @@ func LinkOf(keys conn.Keys, attributes map[string]string, now time.Time) (link a
 		link.Links, err = keys.Marked(mark)
 	}
 	return link, err
+}
+
+// OwnLink returns the id of the link in the attributes of a participant, not of the links of those who made it; "" for none or an ended one.
+func OwnLink(keys conn.Keys, attributes map[string]string, now time.Time) string {
+	link, err := LinkOf(keys, attributes, now)
+	if err != nil || len(link.Links) == 0 {
+		return ""
+	}
+	return link.Links[0]
 }
 
 // ended returns the reason why a caller's rights have ended; nil if they have not.

@@ -27,7 +27,7 @@ import (
 type Sender struct {
 	// Key identifies the sender: unless Options.Many is set, it may have one session.
 	Key string
-	// Holder has the sender's place, of which limit.Shares gives each holder a part; "" has no part of its own.
+	// Holder has the sender's place, of which limit.Shares gives each holder a part; "" has no limit of its own.
 	Holder string
 	// Identity in the room, and the display name, which may be empty.
 	Identity, Name string

@@ -14,7 +14,7 @@ export function hearingWords(mode) {
 /** The sentence of its tooltip. @param {string} [mode] */
 export function hearingTitle(mode) {
   return {
-    orders: 'The commentator listens to this room for spoken orders. Other words are not shown, and forgotten within two minutes.',
+    orders: 'The commentator listens to this room for spoken orders. Other words are not shown, and are forgotten within two minutes.',
     captions: 'The commentator listens to this room. It shows what people say, and takes no spoken orders.',
     all: 'The commentator listens to this room. It shows what people say, and acts on spoken orders.',
   }[mode ?? ''] ?? '';
