@@ -475,7 +475,7 @@ func LinkOf(keys conn.Keys, attributes map[string]string, now time.Time) (link a
 	return link, err
 }
 
-// OwnLink returns the id of the link in the attributes of a participant, not of the links of those who made it; "" for none or an ended one.
+// OwnLink returns the id of the link in the attributes of a participant, not those of its makers; "" for none or an ended one.
 func OwnLink(keys conn.Keys, attributes map[string]string, now time.Time) string {
 	link, err := LinkOf(keys, attributes, now)
 	if err != nil || len(link.Links) == 0 {
