@@ -37,8 +37,8 @@ type device struct {
 	lastRun  time.Time // end of the last decode step; zero if other work followed
 	fetched  int       // hidden states of each slot of the last run
 
-	placed  *networks.Arena        // of weights for own kernels
-	weights map[string]ort.Pointer // nil without them
+	placed  *networks.Arena        // of the decoder's weights on a GPU, by a device of its own
+	weights map[string]ort.Pointer // of own kernels; nil without them
 	ownSet  int
 	why     error // why there are no own kernels
 }
@@ -142,7 +142,7 @@ func (d *device) close() error {
 	}
 	d.sessions = nil
 	if d.placed != nil {
-		err = errors.Join(err, d.placed.Close())
+		err = errors.Join(err, d.placed.Close(), d.placed.Device().Close())
 	}
 	return errors.Join(err, d.table.Close())
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
 
 	"touchline/inference/internal/cuda"
@@ -15,6 +16,7 @@ import (
 	"touchline/inference/internal/ort"
 	"touchline/inference/step"
 	"touchline/models"
+	"touchline/models/onnx"
 )
 
 // noOwn returns why a decoder has no own kernels; nil if it may have them.
@@ -97,20 +99,24 @@ func (s *selection) ownShape(g models.Graph) cuda.Shape {
 	}
 }
 
-// openDecoder loads a weight set of the decoder. The weights of one with own kernels are loaded here, and shared with ONNX Runtime.
+// openDecoder loads a weight set of the decoder. On a GPU its weights are loaded here and shared with ONNX Runtime, which would read them to
+// the host first, then copy them in pieces of any size: 4 s for fp16, in which answers paused 12 to 50 ms again and again, once 300 ms (H200).
 func (d *device) openDecoder(ctx context.Context, set int, o Options) (s *ort.Session, err error) {
 	g := d.sel.decoders[set]
-	own, planned := noOwn(g, o) == nil, d.sel.workspaceBytes(g)
-	if !own {
+	planned := d.sel.workspaceBytes(g)
+	if g.Device != models.DeviceCUDA {
 		planned += g.WeightBytes // they are in its arena
 	}
 	options := d.sessionOptions(o, planned)
 	options.Flash = true
-	if own {
-		if options.Placed, err = d.loadWeights(ctx, g); err != nil {
+	if g.Device == models.DeviceCUDA {
+		var places map[string]ort.Pointer
+		if places, options.Placed, err = d.loadWeights(ctx, g); err != nil {
 			return nil, fmt.Errorf("load the %s decoder: %w", g.Weights, err)
 		}
-		d.ownSet = set
+		if noOwn(g, o) == nil {
+			d.ownSet, d.weights = set, places
+		}
 	}
 	if s, err = d.runtime.NewSession(d.bundle.Path(g.File), d.dev, options); err != nil {
 		return nil, fmt.Errorf("load the %s decoder: %w", g.Weights, err)
@@ -118,26 +124,41 @@ func (d *device) openDecoder(ctx context.Context, set int, o Options) (s *ort.Se
 	return s, nil
 }
 
-// loadWeights copies the initializers of a graph to the device.
-func (d *device) loadWeights(ctx context.Context, g models.Graph) (map[string]*ort.Tensor, error) {
-	parts := make([]networks.Part, len(g.Tensors))
-	for i, t := range g.Tensors {
-		parts[i] = networks.Part{File: d.bundle.Path(t.File), Offset: t.Offset, Bytes: t.Bytes()}
-	}
-	d.placed = networks.NewArena(d.runtime, d.dev)
-	places, err := d.placed.Load(ctx, string(g.Weights)+" weights", parts, 0)
-	if err != nil {
-		return nil, err
-	}
-	d.weights = map[string]ort.Pointer{}
-	tensors := map[string]*ort.Tensor{}
-	for i, t := range g.Tensors {
-		d.weights[t.Name] = places[i]
-		if tensors[t.Name], err = d.placed.TensorAt(places[i], t.Type, t.Shape...); err != nil {
-			return nil, err
+// loadWeights copies the initializers of a graph to the device, on a stream of their own: answers may run meanwhile.
+func (d *device) loadWeights(ctx context.Context, g models.Graph) (map[string]ort.Pointer, map[string]*ort.Tensor, error) {
+	weights := g.Tensors
+	if len(weights) == 0 {
+		content, err := os.ReadFile(d.bundle.Path(g.File))
+		if err == nil {
+			weights, err = onnx.Places(content)
+		}
+		if err != nil {
+			return nil, nil, err
 		}
 	}
-	return tensors, nil
+	if d.placed == nil {
+		behind, err := d.runtime.NewDeviceBehind(d.dev.Kind(), d.dev.Index())
+		if err != nil {
+			return nil, nil, err
+		}
+		d.placed = networks.NewArena(d.runtime, behind)
+	}
+	parts := make([]networks.Part, len(weights))
+	for i, t := range weights {
+		parts[i] = networks.Part{File: d.bundle.Path(t.File), Offset: t.Offset, Bytes: t.Bytes()}
+	}
+	starts, err := d.placed.Load(ctx, string(g.Weights)+" weights", parts, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	places, tensors := map[string]ort.Pointer{}, map[string]*ort.Tensor{}
+	for i, t := range weights {
+		places[t.Name] = starts[i]
+		if tensors[t.Name], err = d.placed.TensorAt(starts[i], t.Type, t.Shape...); err != nil {
+			return nil, nil, err
+		}
+	}
+	return places, tensors, nil
 }
 
 // openOwn makes the own kernels, if the weights are there. Without them ONNX Runtime runs all steps.

@@ -67,20 +67,9 @@ func addPlaces(g *models.Graph, dims models.Dims, content []byte) error {
 	if !lacksPlaces(g) {
 		return nil
 	}
-	constants, err := onnx.Constants(content)
+	tensors, err := onnx.Places(content)
 	if err != nil {
 		return err
-	}
-	var tensors []models.Tensor
-	for _, w := range constants {
-		if w.External == nil {
-			continue
-		}
-		t := models.Tensor{Name: w.Name, File: w.External.Location, Offset: w.External.Offset, Type: w.Type, Shape: w.Shape}
-		if w.External.Length != t.Bytes() {
-			return fmt.Errorf("%s has %d bytes for %d numbers of type %s", t.Name, w.External.Length, t.Shape, t.Type)
-		}
-		tensors = append(tensors, t)
 	}
 	if g.HasTensors() {
 		g.Tensors = tensors

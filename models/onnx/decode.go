@@ -36,6 +36,26 @@ func Constants(b []byte) ([]Tensor, error) {
 	return tensors, nil
 }
 
+// Places returns the places of a model's constants that are in data files, in the order of Constants.
+func Places(b []byte) ([]models.Tensor, error) {
+	constants, err := Constants(b)
+	if err != nil {
+		return nil, err
+	}
+	var places []models.Tensor
+	for _, w := range constants {
+		if w.External == nil {
+			continue
+		}
+		t := models.Tensor{Name: w.Name, File: w.External.Location, Offset: w.External.Offset, Type: w.Type, Shape: w.Shape}
+		if w.External.Length != t.Bytes() {
+			return nil, fmt.Errorf("%s has %d bytes for %d numbers of type %s", t.Name, w.External.Length, t.Shape, t.Type)
+		}
+		places = append(places, t)
+	}
+	return places, nil
+}
+
 func readTensor(b []byte) (t Tensor, err error) {
 	var external External
 	err = fields(b, func(f field) error {

@@ -152,15 +152,15 @@ func (o SessionOptions) addCUDA(d *Device, s *C.OrtSessionOptions) error {
 // creates a session.
 const envXQA = "ORT_ENABLE_XQA"
 
-// attention sets the attention kernels of the session that is created on a GPU until done is called. Sessions with the default kernels are
-// created at the same time. XQA reserves shared memory at its first run in the process, on the GPU of that run: on others it fails with
-// cudaErrorInvalidValue (seen with ONNX Runtime 1.30 on two H200), so that they have none.
+// attention sets the attention kernels of the session that is created on a GPU until done is called. One session is created at a time: with
+// five at once beside running answers, one of some 50 starts ended in a library of CUDA (a null pointer; seen with ONNX Runtime 1.30 on an
+// H200). XQA reserves shared memory at its first run in the process, on the GPU of that run: on others it fails with cudaErrorInvalidValue
+// (seen on two H200), so that they have none.
 func (l *library) attention(gpu int, o SessionOptions) (done func()) {
-	if !o.NoXQA && (l.xqa.CompareAndSwap(0, int64(gpu)+1) || l.xqa.Load() == int64(gpu)+1) {
-		l.making.RLock()
-		return l.making.RUnlock
-	}
 	l.making.Lock()
+	if !o.NoXQA && (l.xqa.CompareAndSwap(0, int64(gpu)+1) || l.xqa.Load() == int64(gpu)+1) {
+		return l.making.Unlock
+	}
 	if _, set := os.LookupEnv(envXQA); set {
 		return l.making.Unlock
 	}

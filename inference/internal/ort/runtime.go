@@ -31,7 +31,7 @@ type library struct {
 	cuda    cudaLibrary
 	gpus    map[int]*gpu // open devices by GPU
 
-	making sync.RWMutex // of sessions, whose attention the environment chooses
+	making sync.Mutex   // of sessions on a GPU, whose attention the environment chooses
 	xqa    atomic.Int64 // 1 more than the GPU that has XQA
 }
 

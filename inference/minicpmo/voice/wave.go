@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"sync"
 	"time"
 
 	networks "touchline/inference/internal/device"
@@ -152,21 +151,14 @@ func OpenWave(rt *ort.Runtime, dev *ort.Device, o WaveOptions) (_ *Wave, err err
 			err = errors.Join(err, w.Close())
 		}
 	}()
-	// At once: the flow's thousands of nodes take 6 and 13 s beside an H200, whatever is optimized.
-	var opening sync.WaitGroup
-	var errs [len(o.Files)]error
 	for i, s := range []**ort.Session{&w.encoder, &w.flow, &w.once, &w.vocoder, &w.ending} {
 		if o.Files[i] == "" {
 			continue
 		}
-		opening.Go(func() {
-			so := ort.SessionOptions{CUDAGraph: true, Threads: o.Threads, NoMemoryPattern: true, NHWC: s == &w.vocoder || s == &w.ending}
-			*s, errs[i] = rt.NewSession(o.Files[i], dev, so)
-		})
-	}
-	opening.Wait()
-	if err := errors.Join(errs[:]...); err != nil {
-		return nil, err
+		so := ort.SessionOptions{CUDAGraph: true, Threads: o.Threads, NoMemoryPattern: true, NHWC: s == &w.vocoder || s == &w.ending}
+		if *s, err = rt.NewSession(o.Files[i], dev, so); err != nil {
+			return nil, err
+		}
 	}
 	w.tails = w.newScratch()
 	w.allocate()
