@@ -110,7 +110,8 @@ type task struct {
 	done  chan error
 }
 
-// patience is how long a task waits for a turn without other work.
+// patience is how long a task waits for a turn without answers and other work: a usual answer is shorter, so that none pauses for tasks
+// while the device has idle time.
 const patience = 200 * time.Millisecond
 
 // errLater puts a task back, for now.
@@ -289,7 +290,7 @@ func (l *loop) Piece(left time.Duration, further bool) (bool, error) {
 	if did, err := l.loadWork(patience); did || err != nil {
 		return did, err
 	}
-	if did, err := l.piece(left, further); did || err != nil {
+	if did, err := l.piece(left, further); did || err != nil || l.Active > 0 {
 		return did, err
 	}
 	return l.loadWork(0)
