@@ -653,6 +653,7 @@ func TestLoadingBesideCaptures(t *testing.T) {
 		require.Contains(t, s.Detail, "int4 and fp16", "engine %d", i)
 		require.Contains(t, s.Detail, "speaks", "engine %d", i)
 		require.NoError(t, e.Close())
+		t.Log("engine", i)
 	}
 }
 

@@ -491,10 +491,10 @@ func (e *Engine) begin(opening, ctx context.Context, d *device, sel *selection, 
 	if o.test.steps != nil && sel.first() == len(sel.decoders) {
 		w.steps = o.test.steps
 	}
-	if err := e.join(ctx, w, d.float, o.Workers); err != nil {
-		return w, err
+	if d.vision != nil {
+		d.vision.alone = e.owner.TryLoad
 	}
-	return w, nil
+	return w, e.join(ctx, w, d.float, o.Workers)
 }
 
 // storeDiffers logs how a prompt with a copied beginning differs, if it does.

@@ -99,8 +99,9 @@ func (s *selection) ownShape(g models.Graph) cuda.Shape {
 	}
 }
 
-// openDecoder loads a weight set of the decoder. On a GPU its weights are loaded here and shared with ONNX Runtime, which would read them to
-// the host first, then copy them in pieces of any size: 4 s for fp16, in which answers paused 12 to 50 ms again and again, once 300 ms (H200).
+// openDecoder loads a weight set of the decoder. On a GPU its weights are loaded here and shared with ONNX Runtime, which would read them
+// to the host first, then copy them in pieces of any size: 4 s for fp16, in which answers paused 12 to 50 ms again and again, once 300 ms
+// (H200).
 func (d *device) openDecoder(ctx context.Context, set int, o Options) (s *ort.Session, err error) {
 	g := d.sel.decoders[set]
 	planned := d.sel.workspaceBytes(g)

@@ -13,7 +13,8 @@ import (
 )
 
 // Each batch size and grid has its own buffers. The first visionGraphs of them are
-// captured as graphs and stay; the others replace each other.
+// captured as graphs and stay; the others replace each other. None is captured
+// while something loads on the GPU, which could end the capture.
 const (
 	visionShapes = 24
 	visionGraphs = 8
@@ -29,6 +30,8 @@ type visionRunner struct {
 	captured int
 	turn     uint64
 	out      *ort.Memory // on the host
+	// alone keeps loads waiting until done is called, unless something loads; nil while this model loads.
+	alone func() (done func(), ok bool)
 }
 
 type visionShape struct{ batch, rows, cols int }
@@ -61,7 +64,14 @@ func (v *visionRunner) run(images []*image) error {
 		return fmt.Errorf("embed images: expected 1 to %d, has %d", batchLimit, len(images))
 	}
 	shape := visionShape{len(images), images[0].rows, images[0].cols}
-	b, err := v.buffers(shape)
+	mayCapture := v.d.sel.device == models.DeviceCUDA && v.captured < visionGraphs && (v.shapes[shape] == nil || !v.shapes[shape].captured)
+	if mayCapture && v.alone != nil {
+		var done func()
+		if done, mayCapture = v.alone(); mayCapture {
+			defer done()
+		}
+	}
+	b, err := v.buffers(shape, mayCapture)
 	if err != nil {
 		return fmt.Errorf("prepare for %d images of %dx%d patches: %w", shape.batch, shape.cols, shape.rows, err)
 	}
@@ -94,12 +104,17 @@ func (v *visionRunner) run(images []*image) error {
 	return nil
 }
 
-// buffers returns the buffers of a shape.
-func (v *visionRunner) buffers(s visionShape) (*visionBuffers, error) {
+// buffers returns the buffers of a shape, which are to be captured if capture is set.
+func (v *visionRunner) buffers(s visionShape, capture bool) (*visionBuffers, error) {
 	v.turn++
-	if b, ok := v.shapes[s]; ok {
+	if b, ok := v.shapes[s]; ok && !capture {
 		b.used = v.turn
 		return b, nil
+	} else if ok {
+		delete(v.shapes, s)
+		if err := b.Close(); err != nil {
+			return nil, err
+		}
 	}
 	if len(v.shapes) >= visionShapes {
 		var oldest visionShape
@@ -117,14 +132,14 @@ func (v *visionRunner) buffers(s visionShape) (*visionBuffers, error) {
 		}
 	}
 	b := &visionBuffers{Arena: networks.NewArena(v.d.runtime, v.d.dev), used: v.turn}
-	if err := v.make(b, s); err != nil {
+	if err := v.make(b, s, capture); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
 	v.shapes[s] = b
 	return b, nil
 }
 
-func (v *visionRunner) make(b *visionBuffers, s visionShape) error {
+func (v *visionRunner) make(b *visionBuffers, s visionShape, capture bool) error {
 	d, l, batch := v.d, int64(s.rows*s.cols), int64(s.batch)
 	pixels := 3 * v.dims.Patch * v.dims.Patch
 	var patches, result *ort.Tensor
@@ -136,7 +151,7 @@ func (v *visionRunner) make(b *visionBuffers, s visionShape) error {
 		return err
 	}
 	graph := ort.NoGraph
-	if d.sel.device == models.DeviceCUDA && v.captured < visionGraphs {
+	if capture {
 		v.captured++
 		graph, b.captured = v.captured, true
 	}

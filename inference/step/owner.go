@@ -68,8 +68,8 @@ type Client struct {
 }
 
 // Load waits until nothing else loads on the GPU, and keeps others waiting until done is called. Loading makes sessions, plans and graphs:
-// ONNX Runtime captures graphs in a mode in which the first run of a shape, or a new session, on another thread ends the capture (seen with
-// ONNX Runtime 1.30). The highest priority goes first.
+// the first run of a shape, or a new session, on another thread ends the capture of a graph now and then, also in a thread's capture mode
+// (seen with ONNX Runtime 1.30 on an H200). The highest priority goes first.
 func (o *Owner) Load(ctx context.Context, p Priority) (done func(), err error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -90,6 +90,18 @@ func (o *Owner) Load(ctx context.Context, p Priority) (done func(), err error) {
 		return nil, context.Cause(ctx)
 	}
 	return done, nil
+}
+
+// TryLoad is Load if nothing loads now.
+func (o *Owner) TryLoad() (done func(), ok bool) {
+	l := load{Commentary, make(chan struct{})}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.loads) > 0 {
+		return nil, false
+	}
+	o.loads = append(o.loads, l)
+	return sync.OnceFunc(func() { o.loaded(l) }), true
 }
 
 // loaded ends a load, and begins another if it had its turn.

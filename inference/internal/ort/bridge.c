@@ -169,6 +169,8 @@ OrtStatus *tl_run_options_terminate(const OrtApi *a, OrtRunOptions *o, int on) {
 
 OrtStatus *tl_run(const OrtApi *a, OrtSession *s, const OrtRunOptions *o, const OrtIoBinding *b) { return a->RunWithBinding(s, o, b); }
 
+static int (*begin_capture)(void *stream, int mode);
+
 const char *tl_cuda_bind(tl_cuda *c, void *runtime, void *driver) {
   struct {
     void **to;
@@ -189,6 +191,7 @@ const char *tl_cuda_bind(tl_cuda *c, void *runtime, void *driver) {
       {(void **)&c->copy_box, "cudaMemcpy3DAsync"},
       {(void **)&c->set, "cudaMemsetAsync"},
       {(void **)&c->mem_info, "cudaMemGetInfo"},
+      {(void **)&begin_capture, "cudaStreamBeginCapture"},
       {(void **)&c->end_capture, "cudaStreamEndCapture"},
       {(void **)&c->graph_destroy, "cudaGraphDestroy"},
       {(void **)&c->last_error, "cudaGetLastError"},
@@ -206,8 +209,10 @@ int tl_cuda_count(const tl_cuda *c, int *n) { return c->device_count(n); }
 
 int tl_cuda_name(const tl_cuda *c, int device, char *name, int max) { return c->driver_name ? c->driver_name(name, max, device) : 1; }
 
-// ONNX Runtime captures in global mode, in which CUDA refuses allocations and copies of all other threads, and then ends the capture. It does
-// neither for threads whose own mode is that of a thread (cudaStreamCaptureModeThreadLocal).
+int tl_cuda_begin_capture(void *stream) { return begin_capture(stream, 1); }
+
+// A capture of another library in global mode would refuse this thread's allocations and copies, and then end. It does neither for threads
+// whose own mode is that of a thread (cudaStreamCaptureModeThreadLocal).
 int tl_cuda_thread(const tl_cuda *c, int device) {
   static __thread int ready;
   int mode = 1, e = c->set_device(device);

@@ -12,6 +12,17 @@ import (
 	"unsafe"
 )
 
+// cudaStreamBeginCapture stands before the function of the CUDA runtime for all libraries of the process: a program's own symbols come
+// first.
+// ONNX Runtime 1.30 captures in global mode, in which an allocation, a copy or a new module of any thread ends the capture: not those of
+// this package, see tl_cuda_thread, but those of threads that its sessions, cuBLAS and cuDNN start. A thread's mode allows them. In global
+// mode answers failed while something loaded, and one of 50 starts crashed in the driver (H200, driver 580).
+//
+//export cudaStreamBeginCapture
+func cudaStreamBeginCapture(stream unsafe.Pointer, _ C.int) C.int {
+	return C.tl_cuda_begin_capture(stream)
+}
+
 const nvrtcLibrary = "libnvrtc.so.13"
 
 // cudaLibraries returns the dependencies of the CUDA provider of ONNX Runtime 1.30 (CUDA 13), in loading order. cuDNN loads its parts

@@ -51,7 +51,7 @@ func (o *RunOptions) Set(key, value string) error {
 }
 
 // SetGraph sets the CUDA graph of a run: the first runs capture it, later ones replay it. NoGraph, or a session without CUDAGraph, uses
-// none. During a capture no other goroutine may allocate or free memory of the device: CUDA would abort the capture.
+// none. During a capture no other goroutine may create a session or run a shape for the first time: that may end the capture.
 func (o *RunOptions) SetGraph(id int) error { return o.Set("gpu_graph_id", strconv.Itoa(id)) }
 
 // SetAsync makes runs return once their work is queued on the stream; outputs are complete after Synchronize. It has no effect on the CPU.
