@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -43,6 +44,11 @@ const (
 	maxShared = 1000
 	// maxLearned bounds the links of a room with those of other commentators.
 	maxLearned = 10_000
+	// recheck is the interval at which the end of a grant is compared with the wall clock, which may be set.
+	recheck = 5 * time.Second
+	// steadyTime is how long the wall clock must be steady after a jump of more than maxJump, and after the start, before expired links are
+	// forgotten: a revoked link must not work again when a clock that was fast is set right.
+	steadyTime, maxJump = time.Hour, time.Minute
 )
 
 // ErrNoLink is returned by Revoke for an id that is none, or not of this room.
@@ -55,6 +61,8 @@ type Links struct {
 	byID    map[string]Link
 	watched map[*watched]struct{}
 	keep    func(id string, value json.RawMessage)
+	seen    time.Time // by the last search for expired links
+	steady  time.Time // when the wall clock counts as steady
 }
 
 // watched is a use of links that ends with them.
@@ -69,10 +77,10 @@ func NewLinks(past map[string]json.RawMessage, keep func(id string, value json.R
 	if keep == nil {
 		keep = func(string, json.RawMessage) {}
 	}
-	l := &Links{byID: map[string]Link{}, watched: map[*watched]struct{}{}, keep: keep}
+	l := &Links{byID: map[string]Link{}, watched: map[*watched]struct{}{}, keep: keep, seen: now, steady: now.Add(steadyTime)}
 	for id, value := range past {
 		var link Link
-		if err := json.Unmarshal(value, &link); err != nil || link.ID != id || !now.Before(link.Expires) {
+		if err := json.Unmarshal(value, &link); err != nil || link.ID != id {
 			keep(id, nil)
 			continue
 		}
@@ -113,13 +121,20 @@ func (l *Links) add(link Link, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.expireLocked(now)
-	if _, known := l.byID[link.ID]; !known && l.spaceLocked(link.Room) {
+	if _, known := l.byID[link.ID]; !known && l.spaceLocked(link.Room, now) {
 		l.setLocked(link)
 	}
 }
 
-// expireLocked removes expired links.
+// expireLocked removes expired links, unless the wall clock has jumped.
 func (l *Links) expireLocked(now time.Time) {
+	jump := now.Round(0).Sub(l.seen.Round(0)) - now.Sub(l.seen)
+	if l.seen = now; jump.Abs() > maxJump {
+		l.steady = now.Add(steadyTime)
+	}
+	if now.Before(l.steady) {
+		return
+	}
 	for id, link := range l.byID {
 		if !now.Before(link.Expires) {
 			l.removeLocked(id)
@@ -128,11 +143,11 @@ func (l *Links) expireLocked(now time.Time) {
 }
 
 // spaceLocked removes the oldest link of a room with a full list. It returns false if all of them are revoked.
-func (l *Links) spaceLocked(room string) bool {
+func (l *Links) spaceLocked(room string, now time.Time) bool {
 	var n int
 	var oldest Link
 	for _, link := range l.byID {
-		if link.Room == room {
+		if link.Room == room && now.Before(link.Expires) {
 			n++
 			if !link.Revoked && (oldest.ID == "" || link.Made.Before(oldest.Made)) {
 				oldest = link
@@ -218,11 +233,12 @@ func (l *Links) Revoked(ids []string) bool {
 	return slices.ContainsFunc(ids, func(id string) bool { return l.byID[id].Revoked })
 }
 
-// Watch calls over once the rights of a grant have ended: with ErrExpired or, for revoked links, with ErrRevoked. stop ends the watch.
-func (l *Links) Watch(g Grant, now time.Time, over func(error)) (stop func()) {
-	end := func() bool { return true }
+// Watch calls over once the rights of a grant have ended: with ErrExpired, by the wall clock, or, for revoked links, with ErrRevoked. stop
+// ends the watch.
+func (l *Links) Watch(g Grant, now func() time.Time, over func(error)) (stop func()) {
+	end := func() {}
 	if !g.Expires.IsZero() {
-		end = time.AfterFunc(g.Expires.Sub(now), func() { over(ErrExpired) }).Stop
+		end = watchEnd(g.Expires, now, func() { over(ErrExpired) })
 	}
 	if l == nil || len(g.Links) == 0 {
 		return func() { end() }
@@ -242,6 +258,28 @@ func (l *Links) Watch(g Grant, now time.Time, over func(error)) (stop func()) {
 	}
 }
 
+// watchEnd calls over when the wall clock shows a time. A timer alone would not: it does not follow when the clock is set, and stands
+// still while the machine sleeps.
+func watchEnd(end time.Time, now func() time.Time, over func()) (stop func()) {
+	var stopped atomic.Bool
+	var timer *time.Timer
+	wait := func() { timer.Reset(min(end.Sub(now()), recheck)) }
+	timer = time.AfterFunc(recheck, func() {
+		switch {
+		case stopped.Load():
+		case now().Before(end):
+			wait()
+		default:
+			over()
+		}
+	})
+	wait()
+	return func() {
+		stopped.Store(true)
+		timer.Stop()
+	}
+}
+
 // inRoom reports whether a link belongs to a room of LiveKit. The commentators of its participants have names of their own.
 func (link Link) inRoom(room string) bool {
 	return link.Room == room || strings.HasPrefix(link.Room, room+":")
@@ -258,9 +296,24 @@ func (l *Links) Shared(room string, now time.Time) string {
 	return strings.Join(out, ",")
 }
 
+// count returns the number of a room's links, with expired ones.
+func (l *Links) count(room string) (n int) {
+	if l == nil {
+		return 0
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, link := range l.byID {
+		if link.Room == room {
+			n++
+		}
+	}
+	return n
+}
+
 // Learn takes the revoked links of a room from Shared of another commentator there.
 func (l *Links) Learn(room, shared string, now time.Time) {
-	if len(l.List(room, now)) > maxLearned {
+	if l.count(room) > maxLearned {
 		return
 	}
 	var list []Link

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/access"
+	"touchline/internal/clocktest"
 )
 
 // kept is a state file.
@@ -45,7 +47,7 @@ func TestRevoke(t *testing.T) {
 
 	var ended []string
 	for _, g := range []access.Grant{anns, bobs, cleos, eves} {
-		defer keys.Links.Watch(g, now, func(err error) {
+		defer keys.Links.Watch(g, time.Now, func(err error) {
 			require.ErrorIs(t, err, access.ErrRevoked)
 			ended = append(ended, g.Name)
 		})()
@@ -78,8 +80,82 @@ func TestRevoke(t *testing.T) {
 		require.NoError(t, err, name)
 		require.Equal(t, eves.Links, links, name)
 	}
-	require.Empty(t, access.NewLinks(file, file.keep, now.Add(2*time.Hour)).List("final", now), "expired")
-	require.Empty(t, file)
+	expired := access.NewLinks(file, file.keep, now.Add(2*time.Hour))
+	require.Empty(t, expired.List("final", now.Add(2*time.Hour)))
+	id := expired.Made("token", access.Grant{Rooms: []string{"final"}, Expires: now.Add(5 * time.Hour)}, "", now.Add(4*time.Hour))
+	require.Len(t, file, 1)
+	require.Contains(t, file, id)
+}
+
+// TestLinksAndTheWallClock: a link ends by the wall clock, whichever way it is set and however often, and a revoked one never works again.
+func TestLinksAndTheWallClock(t *testing.T) {
+	t.Parallel()
+	for _, step := range clocktest.Steps {
+		for _, restart := range []bool{false, true} {
+			now, file := time.Now(), kept{}
+			keys := access.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more", Links: access.NewLinks(nil, file.keep, now)}
+			link := func(name string, life time.Duration) string {
+				g := access.Grant{Rooms: []string{"final"}, Rights: access.Watch, Name: name, Expires: now.Add(life)}
+				token, err := access.Sign(keys, g, now)
+				require.NoError(t, err)
+				keys.Links.Made(token, g, "", now)
+				return token
+			}
+			good, bad := link("good", 30*time.Minute), link("bad", 30*time.Minute)
+			_, err := access.Verify(keys, bad, now)
+			require.NoError(t, err)
+			for _, x := range keys.Links.List("final", now) {
+				if x.Name == "bad" {
+					require.NoError(t, keys.Links.Revoke("final", x.ID, false, now))
+				}
+			}
+			later := clocktest.Step(now.Add(time.Minute), step)
+			if restart {
+				keys.Links = access.NewLinks(file, file.keep, later)
+			}
+			over := step > 0
+			require.Equal(t, over, len(keys.Links.List("final", later)) == 0, step)
+			_, err = access.Verify(keys, good, later)
+			require.Equal(t, over, err != nil, step)
+			keys.Links.Made("another", access.Grant{Rooms: []string{"final"}, Expires: later.Add(2 * time.Hour)}, "", later)
+
+			right := now.Add(2 * time.Minute) // the clock is set right
+			require.Len(t, keys.Links.List("final", right), 3, step)
+			_, err = access.Verify(keys, good, right)
+			require.NoError(t, err, step)
+			_, err = access.Verify(keys, bad, right)
+			require.ErrorIs(t, err, access.ErrRevoked, step)
+		}
+	}
+}
+
+// TestWatchAndTheWallClock: what a link opened ends within seconds when the clock shows its end.
+func TestWatchAndTheWallClock(t *testing.T) {
+	t.Parallel()
+	const life = 30 * time.Minute
+	for step, want := range map[time.Duration]time.Duration{0: life, -time.Hour: life + time.Hour, time.Hour: time.Minute, 31 * 24 * time.Hour: time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			began, stepped := time.Now(), time.Duration(0)
+			var ended, other time.Duration
+			links := access.NewLinks(nil, nil, began)
+			clock := func() time.Time { return time.Now().Add(stepped) } // a bubble's times have no monotonic reading
+			watch := func(at *time.Duration) (stop func()) {
+				return links.Watch(access.Grant{Expires: began.Add(life).Round(0)}, clock, func(err error) {
+					require.ErrorIs(t, err, access.ErrExpired)
+					*at = time.Since(began)
+				})
+			}
+			watch(&ended)
+			stop := watch(&other)
+			time.Sleep(time.Minute - time.Millisecond)
+			stepped = step
+			synctest.Wait()
+			stop()
+			time.Sleep(2 * time.Hour)
+			require.InDelta(t, want.Seconds(), ended.Seconds(), 5, step)
+			require.Zero(t, other)
+		})
+	}
 }
 
 // TestGeneration: links of another generation are not valid.

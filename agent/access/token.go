@@ -107,7 +107,7 @@ type claims struct {
 	Makers []string `json:"makers,omitempty"`
 }
 
-// Sign makes a token that is valid from now until g.Expires.
+// Sign makes a token that is valid until g.Expires, also if the clock is set back meanwhile, by at most a day.
 func Sign(keys Keys, g Grant, now time.Time) (string, error) {
 	if keys.APIKey == "" || keys.APISecret == "" {
 		return "", ErrNoKeys
@@ -135,7 +135,7 @@ func Sign(keys Keys, g Grant, now time.Time) (string, error) {
 	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims{
 		RegisteredClaims: jwt.RegisteredClaims{
 			Issuer: keys.APIKey, Subject: g.Name, Audience: jwt.ClaimStrings{keys.audience()},
-			NotBefore: jwt.NewNumericDate(now.Add(-leeway)), ExpiresAt: jwt.NewNumericDate(g.Expires),
+			NotBefore: jwt.NewNumericDate(now.Add(-setBack)), ExpiresAt: jwt.NewNumericDate(g.Expires),
 		},
 		Rooms: g.Rooms, Rights: g.Rights.Names(), Makers: g.Links,
 	}).SignedString([]byte(keys.APISecret))
@@ -150,6 +150,9 @@ func Sign(keys Keys, g Grant, now time.Time) (string, error) {
 
 // leeway is the tolerated difference between clocks.
 const leeway = 30 * time.Second
+
+// setBack is by how much the clock may be set back without ending the links that it made.
+const setBack = 24 * time.Hour
 
 // Verify returns the content of a token. The error is ErrExpired, ErrRevoked or ErrBadToken.
 func Verify(keys Keys, token string, now time.Time) (Grant, error) {

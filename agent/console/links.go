@@ -96,7 +96,7 @@ var (
 
 // watchRight calls over when the link of a client ends, until stop is called.
 func (s *Server) watchRight(who visitor, over func(*problem)) (stop func()) {
-	return s.opts.Keys.Links.Watch(who.grant, time.Now(), func(err error) {
+	return s.opts.Keys.Links.Watch(who.grant, time.Now, func(err error) {
 		if errors.Is(err, access.ErrRevoked) {
 			over(errRevoked)
 		} else {

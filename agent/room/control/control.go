@@ -444,7 +444,7 @@ func RightOf(keys conn.Keys, attributes map[string]string, now time.Time) (signa
 		return nil, fmt.Errorf("%w: %w", signaling.ErrNoToken, err)
 	}
 	return func(over func(string)) (stop func()) {
-		return keys.Links.Watch(link, time.Now(), func(err error) { over(err.Error()) })
+		return keys.Links.Watch(link, time.Now, func(err error) { over(err.Error()) })
 	}, nil
 }
 
