@@ -49,7 +49,8 @@ type clockBucket struct {
 
 // Map records a frame's media time and the arrival of its last packet, and returns the
 // media time on the local clock, at most a second after at. Between frames with rising
-// PTS the result rises by at least half of the PTS step, within that bound.
+// PTS the result rises by at least half of the PTS step, within that bound. A step of the
+// wall clock changes its wall time only.
 func (c *Clock) Map(pts time.Duration, at time.Time) time.Time {
 	if !c.started {
 		c.started = true
@@ -60,6 +61,7 @@ func (c *Clock) Map(pts time.Duration, at time.Time) time.Time {
 		return at
 	}
 	since := at.Sub(c.ref)
+	c.ref = at.Add(-since) // the same moment as the wall clock shows it now, which may have been set
 	c.note(int64(since/clockBucketSpan), since-pts)
 	if step := pts - c.newest; step > 0 {
 		c.newest = pts

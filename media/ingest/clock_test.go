@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"touchline/internal/clocktest"
 	"touchline/media/ingest"
 )
 
@@ -212,5 +213,24 @@ func TestClockNeverLeadsFar(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestClockAndTheWallClock: a step of the wall clock moves no picture, and arrivals are by the wall clock as it is.
+func TestClockAndTheWallClock(t *testing.T) {
+	t.Parallel()
+	for _, step := range clocktest.Steps {
+		var c ingest.Clock
+		began := time.Now()
+		for i := range 100 {
+			pts, by := time.Duration(i)*40*time.Millisecond, time.Duration(0)
+			if i >= 50 {
+				by = step
+			}
+			at := clocktest.Step(began.Add(pts), by)
+			got := c.Map(pts, at)
+			require.Equal(t, pts, got.Sub(began), "frame %d, %v", i, step)
+			require.Zero(t, got.Round(0).Sub(at.Round(0)), "frame %d, %v", i, step)
+		}
 	}
 }

@@ -77,10 +77,10 @@ type Stats struct {
 	Late uint64
 }
 
-// picture is a picture's delay, and its arrival after its capture by the sender's clock if that is known.
+// picture is a picture's delay, its arrival, and its capture by the sender's clock if that is known.
 type picture struct {
-	delay, lag time.Duration
-	lagged     bool
+	delay        time.Duration
+	arrival, ntp time.Time
 }
 
 // Line delays sound. Its methods read no clock and are safe for concurrent use.
@@ -97,11 +97,11 @@ type Line struct {
 	end  int64 // position after the newest sample
 	some bool  // sound was pushed
 
-	stream  uint32 // of the latest piece
-	shift   int64  // position of media time 0
-	drift   int64  // of arrival against position
-	lag     time.Duration
-	lagged  bool
+	stream  uint32    // of the latest piece
+	shift   int64     // position of media time 0
+	drift   int64     // of arrival against position
+	arrival time.Time // of the latest piece
+	ntp     time.Time // of its capture, zero if unknown
 	reading bool
 	cursor  int64     // position after the newest sample read
 	behind  int64     // samples from arrival to hearing
@@ -148,14 +148,14 @@ func (l *Line) Push(p Piece) {
 		}
 		l.stream, l.shift, l.drift = p.Stream, arrived-p.Media, 0
 	}
-	l.lag, l.lagged = p.Arrival.Sub(p.NTP), !p.NTP.IsZero()
+	l.arrival, l.ntp = p.Arrival, p.NTP
 	l.store(p.Media+l.shift, p.PCM)
 }
 
 // Picture sets the times of a picture: its arrival, its capture by the sender's clock
 // (zero when unknown) and when it is due.
 func (l *Line) Picture(arrival, ntp, due time.Time) {
-	l.picture.Store(&picture{due.Sub(arrival), arrival.Sub(ntp), !ntp.IsZero()})
+	l.picture.Store(&picture{due.Sub(arrival), arrival, ntp})
 }
 
 // Heard reports whether sound was ever pushed.
@@ -244,12 +244,13 @@ func (l *Line) sample(p int64) int16 {
 	return l.ring[l.index(p)]
 }
 
-// lip returns by how much the picture's transit exceeds the sound's, by sender reports.
+// lip returns by how much the picture's transit exceeds the sound's, by sender reports. It compares times of one clock only: the
+// wall clocks of the sender and of this machine may be set at any time.
 func (l *Line) lip(p *picture) (time.Duration, bool) {
-	if p == nil || !l.lagged || !p.lagged {
+	if p == nil || l.ntp.IsZero() || p.ntp.IsZero() {
 		return 0, false
 	}
-	d := p.lag - l.lag
+	d := p.arrival.Sub(l.arrival) - p.ntp.Sub(l.ntp)
 	return d, d.Abs() <= maxLip
 }
 

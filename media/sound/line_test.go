@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"touchline/internal/clocktest"
 	"touchline/media/sound"
 )
 
@@ -302,5 +303,21 @@ func BenchmarkLine(b *testing.B) {
 		l.Picture(at(n), time.Time{}, at(n).Add(2*time.Second))
 		l.Read(at(n), out, n%100 < 50)
 		n++
+	}
+}
+
+// TestLipsAndTheWallClock: sound stays with its picture over a step of the wall clock, also of less than the largest correction.
+func TestLipsAndTheWallClock(t *testing.T) {
+	t.Parallel()
+	for _, step := range append([]time.Duration{time.Second, -time.Second}, clocktest.Steps...) {
+		l := sound.NewLine(30*time.Second, 12)
+		began := time.Now()
+		after := func(d, by time.Duration) time.Time { return clocktest.Step(began.Add(d), by) }
+		captured := start()
+		l.Push(sound.Piece{Stream: 1, Arrival: after(0, 0), NTP: captured, PCM: make([]int16, frame)})
+		l.Picture(after(80*time.Millisecond, step), captured, after(time.Second, step))
+		require.True(t, l.Stats().Reports, step)
+		l.Read(after(time.Second, step), make([]int16, frame), false)
+		require.Equal(t, time.Second, l.Stats().Delay, step)
 	}
 }

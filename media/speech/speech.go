@@ -87,6 +87,8 @@ type encoder interface {
 // Options of a Writer.
 type Options struct {
 	Out PacketWriter
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
 	Log zerolog.Logger
 }
 
@@ -105,6 +107,7 @@ type counters struct {
 // Writer is one voice track. Make it with New, then call Run once.
 type Writer struct {
 	out PacketWriter
+	now func() time.Time
 	log zerolog.Logger
 	enc encoder
 
@@ -170,8 +173,12 @@ func newWriter(o Options, enc encoder) (*Writer, error) {
 	if o.Out == nil {
 		return nil, errors.New("speech.Options.Out is not set")
 	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	return &Writer{
 		out:        o.Out,
+		now:        o.Now,
 		log:        o.Log.With().Str("component", "speech").Logger(),
 		enc:        enc,
 		timestamp0: rand.Uint32(),
@@ -201,7 +208,7 @@ func (w *Writer) Sounds(before time.Time) bool {
 
 // Run sends the track until ctx ends, and then returns nil; an error is one of the encoder. Call it once.
 func (w *Writer) Run(ctx context.Context) error {
-	start := time.Now()
+	start := w.now()
 	w.mu.Lock()
 	w.start = start
 	w.mu.Unlock()
@@ -211,7 +218,7 @@ func (w *Writer) Run(ctx context.Context) error {
 	defer timer.Stop()
 	for n := int64(0); ; n++ {
 		due := start.Add(time.Duration(n) * frameTime)
-		now := time.Now()
+		now := w.now()
 		if wait := due.Sub(now); wait > 0 {
 			timer.Reset(wait)
 			select {
@@ -219,13 +226,14 @@ func (w *Writer) Run(ctx context.Context) error {
 				return nil
 			case <-timer.C:
 			}
-			now = time.Now()
+			now = w.now()
 		} else if ctx.Err() != nil {
 			return nil
 		}
+		due = now.Add(due.Sub(now)) // the same moment as the wall clock shows it now, which may have been set
 		if skip := int64(now.Sub(due) / frameTime); skip > 0 {
 			n += skip
-			due = start.Add(time.Duration(n) * frameTime)
+			due = due.Add(time.Duration(skip) * frameTime)
 			w.skipped(uint64(skip), now)
 		}
 		if err := w.frame(n, due, now); err != nil {
@@ -318,7 +326,7 @@ func (w *Writer) encode(sound bool) (size int, err error) {
 func (w *Writer) close() {
 	w.finish()
 	w.frames.Close()
-	w.notify(time.Now())
+	w.notify(w.now())
 }
 
 func (w *Writer) finish() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 	opus "gopkg.in/hraban/opus.v2"
 
+	"touchline/internal/clocktest"
 	"touchline/media"
 	"touchline/media/speech"
 )
@@ -199,4 +201,29 @@ func listen(t *testing.T, packets []packet) (sound []int16, from time.Time) {
 		next += 960
 	}
 	return sound, packets[0].at
+}
+
+// TestVoiceAndTheWallClock: a step of the wall clock moves no frame, and frames are due by the wall clock as it is.
+func TestVoiceAndTheWallClock(t *testing.T) {
+	t.Parallel()
+	for _, step := range clocktest.Steps {
+		var by atomic.Int64
+		clock := func() time.Time { return clocktest.Step(time.Now(), time.Duration(by.Load())) }
+		w, err := speech.NewWithEncoder(speech.Options{Out: &wire{}, Now: clock, Log: zerolog.Nop()}, cheap{})
+		require.NoError(t, err)
+		frames, leave := w.Frames()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- w.Run(ctx) }()
+		first := <-frames
+		by.Store(int64(step))
+		<-frames // may have been made before
+		last := <-frames
+		require.Zero(t, last.Due.Sub(first.Due)%(20*time.Millisecond), step)
+		require.WithinDuration(t, first.Due, last.Due, time.Minute, step)
+		require.WithinDuration(t, clock().Round(0), last.Due.Round(0), time.Minute, step)
+		cancel()
+		require.NoError(t, <-done)
+		leave()
+	}
 }

@@ -54,7 +54,7 @@ type CameraPublisher struct {
 	packer  *packet.Packer
 
 	reports captureReports
-	lag     atomic.Pointer[time.Duration] // from the picture's capture by the camera's clock to its Arrival
+	picture atomic.Pointer[media.EncodedFrame] // the newest, for its times; nil if one is unknown
 
 	state      atomic.Pointer[string] // to publish; nil before the first
 	shown      *string                // used by the connection's goroutine only
@@ -165,11 +165,10 @@ func (c *CameraPublisher) noteFrame(f media.EncodedFrame, ssrc, timestamp uint32
 	}
 	c.reports.note(pictureReports, ssrc, timestamp, media.VideoClockRate, at)
 	if f.NTP.IsZero() || f.Arrival.IsZero() {
-		c.lag.Store(nil)
+		c.picture.Store(nil)
 		return
 	}
-	lag := f.Arrival.Sub(f.NTP)
-	c.lag.Store(&lag)
+	c.picture.Store(&media.EncodedFrame{Arrival: f.Arrival, NTP: f.NTP})
 }
 
 // maxLip bounds the correction of the sound against the picture by the camera's clock. Beyond it, the sender reports of the two tracks
@@ -185,8 +184,8 @@ func (c *CameraPublisher) WriteCaptured(
 	if at.IsZero() {
 		at = written
 	}
-	if lag := c.lag.Load(); lag != nil && !ntp.IsZero() {
-		if by := ntp.Add(*lag); by.Sub(at).Abs() <= maxLip {
+	if p := c.picture.Load(); p != nil && !ntp.IsZero() {
+		if by := p.Arrival.Add(ntp.Sub(p.NTP)); by.Sub(at).Abs() <= maxLip {
 			at = by
 		}
 	}

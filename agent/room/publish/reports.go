@@ -8,7 +8,6 @@ import (
 	"github.com/pion/rtcp"
 
 	"touchline/internal/ticks"
-	"touchline/media/packet"
 )
 
 // captureReports corrects the RTCP sender reports of published tracks to the capture times of picture and sound (RFC 3550 section
@@ -53,19 +52,20 @@ func (r *captureReporter) BindRTCPWriter(next interceptor.RTCPWriter) intercepto
 	return interceptor.RTCPWriterFunc(func(packets []rtcp.Packet, a interceptor.Attributes) (int, error) {
 		for _, p := range packets {
 			if sr, ok := p.(*rtcp.SenderReport); ok {
-				r.reports.correct(sr)
+				r.reports.correct(sr, time.Now())
 			}
 		}
 		return next.Write(packets, a)
 	})
 }
 
-func (c *captureReports) correct(sr *rtcp.SenderReport) {
+// correct corrects a report that was made now, by any wall clock.
+func (c *captureReports) correct(sr *rtcp.SenderReport, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, t := range c.tracks {
 		if t.ssrc == sr.SSRC && !t.at.IsZero() {
-			sr.RTPTime = t.timestamp + uint32(ticks.Count(packet.NTPTime(sr.NTPTime).Sub(t.at), t.rate)) // it wraps
+			sr.RTPTime = t.timestamp + uint32(ticks.Count(now.Sub(t.at), t.rate)) // it wraps
 		}
 	}
 }

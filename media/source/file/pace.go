@@ -116,6 +116,7 @@ func (p *pacer) emit(ctx context.Context, u unit) error {
 	f := u.frame
 	f.Epoch, f.PTS = p.epoch, u.pts-p.zero
 	f.Received = p.now()
+	p.anchor = f.Received.Add(p.anchor.Sub(f.Received)) // the same moment as the wall clock shows it now, which may have been set
 	f.Arrival = p.anchor.Add(u.pts)
 	p.shown = f
 	p.out.Frame(f)

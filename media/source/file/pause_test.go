@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"touchline/internal/clocktest"
 	"touchline/media"
 	"touchline/media/source"
 	"touchline/media/source/file"
@@ -70,4 +71,32 @@ func TestSleepIsNoSlowness(t *testing.T) {
 		require.NoError(t, p.Picture(t.Context(), 2*time.Second, true))
 		require.Equal(t, 3*time.Second, p.Behind())
 	})
+}
+
+// TestFileAndTheWallClock: a step of the wall clock moves no picture and no sound, and arrivals are by the wall clock as it is.
+func TestFileAndTheWallClock(t *testing.T) {
+	t.Parallel()
+	for _, step := range clocktest.Steps {
+		by := time.Duration(0)
+		clock := func() time.Time { return clocktest.Step(time.Now(), by) }
+		began := clock()
+		var arrived []time.Time
+		p := file.NewPacer(clock, source.Sink{
+			Frame: func(f media.EncodedFrame) { arrived = append(arrived, f.Arrival) },
+			Opus:  func(o source.Opus) { arrived = append(arrived, o.Arrival) },
+		})
+		require.NoError(t, p.Picture(t.Context(), 0, true))
+		by = step
+		require.NoError(t, p.Picture(t.Context(), 10*time.Millisecond, true))
+		require.NoError(t, p.Sound(t.Context(), 20*time.Millisecond, []byte{0xf8, 0xff, 0xfe}))
+		require.Len(t, arrived, 3)
+		require.Equal(t, 10*time.Millisecond, arrived[1].Sub(arrived[0]), step)
+		for i, at := range arrived {
+			want := began
+			if i > 0 {
+				want = clocktest.Step(began, step)
+			}
+			require.WithinDuration(t, want.Round(0), at.Round(0), time.Minute, step)
+		}
+	}
 }
