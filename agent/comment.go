@@ -132,6 +132,9 @@ func (s *Session) measure(r look.Record, said speech.Result) look.Record {
 		return r
 	}
 	r.Spoken, r.StartedAt, r.EndedAt = said.Spoken, said.Started, said.Ended
+	if !r.StartedAt.IsZero() && !r.EndedAt.IsZero() { // as if the wall clock was not set meanwhile
+		r.EndedAt = r.StartedAt.Add(r.EndedAt.Sub(r.StartedAt))
+	}
 	switch {
 	case said.Outcome == speech.Silenced:
 		r.Outcome, r.Reason = look.OutcomeCut, said.Cause.Error()
@@ -145,7 +148,7 @@ func (s *Session) measure(r look.Record, said speech.Result) look.Record {
 	}
 	if r.Announced == "" && !said.ShownAt.IsZero() && !r.StartedAt.IsZero() {
 		off := r.StartedAt.Sub(said.ShownAt)
-		r.ShownAt, r.AlignmentError, r.Aligned = said.ShownAt, off.Seconds(), true
+		r.ShownAt, r.AlignmentError, r.Aligned = r.StartedAt.Add(-off), off.Seconds(), true
 		r.Late = off.Abs() > lateBy
 		s.tally.align(off.Abs())
 	}

@@ -21,8 +21,10 @@ const (
 	audioGap = time.Second
 )
 
-// timestamp formats a time as seconds since 1970, for headers with which a player synchronizes picture and voice.
-func timestamp(at time.Time) string {
+// timestamp formats a time as seconds since 1970, for headers with which a player synchronizes picture and voice. The wall clock counts
+// as it was at zero, because the voice has its time only once: it may be set later.
+func timestamp(at, zero time.Time) string {
+	at = zero.Add(at.Sub(zero))
 	return fmt.Sprintf("%d.%06d", at.Unix(), at.Nanosecond()/1000)
 }
 
@@ -66,7 +68,7 @@ func (s *Server) getAudio(h *roomEntry, w http.ResponseWriter, r *http.Request) 
 	if first.PCM == nil {
 		return refuse(http.StatusServiceUnavailable, "no_voice_yet", "the voice has not started or has ended").after(1)
 	}
-	head.Set("X-Audio-Timestamp", timestamp(first.Due.Add(speech.EncoderDelay)))
+	head.Set("X-Audio-Timestamp", timestamp(first.Due.Add(speech.EncoderDelay), h.since))
 	out := s.openStream(w, contentType)
 	a := audioStream{next: first.Due, lost: &h.audioLost}
 	if out.write(a.encode(first)) != nil {

@@ -26,6 +26,7 @@ type mjpegFan struct {
 	source   Pictures
 	quality  int
 	interval time.Duration
+	zero     time.Time // of the timestamps
 	wake     wake.Signal
 
 	parts   fanout.Fanout[[]byte] // pictures, ready to be sent
@@ -83,7 +84,7 @@ func (f *mjpegFan) pull(ctx context.Context) {
 func (f *mjpegFan) send(data []byte, shown time.Time) {
 	var part bytes.Buffer
 	part.WriteString("--" + mjpegBoundary + "\r\nContent-Type: image/jpeg\r\nContent-Length: " +
-		strconv.Itoa(len(data)) + "\r\nX-Timestamp: " + timestamp(shown) + "\r\n\r\n")
+		strconv.Itoa(len(data)) + "\r\nX-Timestamp: " + timestamp(shown, f.zero) + "\r\n\r\n")
 	part.Write(data)
 	part.WriteString("\r\n")
 	f.dropped.Add(f.parts.Replace(part.Bytes())) // a newer picture replaces one that was not read in time

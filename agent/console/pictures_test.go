@@ -21,6 +21,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/console"
 	"touchline/agent/events"
+	"touchline/internal/clocktest"
 	"touchline/media/speech"
 	"touchline/media/window"
 )
@@ -276,4 +277,23 @@ func TestAudioStream(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, a.status)
 	code, _, _ := a.problem(t)
 	require.Equal(t, "no_speech", code)
+}
+
+// TestTimestampsAndTheWallClock: picture and voice stay together when the wall clock is set while they are read.
+func TestTimestampsAndTheWallClock(t *testing.T) {
+	t.Parallel()
+	for _, step := range clocktest.Steps {
+		st := newStudio()
+		r := open(t, console.Options{Room: console.Room{Bot: newDesk(), Sound: st, Pictures: st}})
+		now := time.Now()
+		st.frame.Arrival = clocktest.Step(now.Add(time.Second), step)
+		st.sound <- speech.Frame{Due: now, PCM: make([]int16, 960)}
+		voice, err := strconv.ParseFloat(r.connect("/api/audio-stream").Header.Get("X-Audio-Timestamp"), 64)
+		require.NoError(t, err)
+		part, err := multipart.NewReader(r.connect("/api/mjpeg").Body, "picture").NextPart()
+		require.NoError(t, err)
+		picture, err := strconv.ParseFloat(part.Header.Get("X-Timestamp"), 64)
+		require.NoError(t, err)
+		require.InDelta(t, (time.Second - speech.EncoderDelay).Seconds(), picture-voice, 1e-5, step)
+	}
 }

@@ -305,12 +305,13 @@ func newRoomEntry(room Room) (*roomEntry, error) {
 	if room.Hub == nil {
 		room.Hub = events.NewHub(events.Options{History: -1, JPEGQuality: room.JPEGQuality})
 	}
+	now := time.Now()
 	return &roomEntry{
 		Room:  room,
-		since: time.Now(),
+		since: now,
 		mjpeg: &mjpegFan{
 			source: room.Pictures, quality: room.JPEGQuality, interval: time.Duration(float64(time.Second) / room.PictureRate),
-			wake: wake.New(),
+			zero: now, wake: wake.New(),
 		},
 		stills: newStills(stillFresh),
 		thumbs: newStills(thumbFresh),

@@ -10,7 +10,9 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent"
 	"touchline/agent/history"
+	"touchline/internal/clocktest"
 )
 
 // TestClockJump: a clock that is a month fast for a while removes nothing. Removal by age goes on when the
@@ -80,4 +82,23 @@ func noise(n int) string {
 		b.WriteString(rand.Text())
 	}
 	return b.String()
+}
+
+// TestWordsAndTheWallClock: the times of a comment's words do not change when the wall clock is set before it ends.
+func TestWordsAndTheWallClock(t *testing.T) {
+	t.Parallel()
+	for _, step := range clocktest.Steps {
+		cfg := config(history.StoreFile, filepath.Join(t.TempDir(), "match"))
+		log, stop := open(t, cfg)
+		out, r := log.Room("match", "bot"), record(1)
+		r.StartedAt = clocktest.Step(time.Now(), step)
+		out.Caption(agent.Caption{Cycle: 1, Delta: r.Text})
+		out.Record(r)
+		stop()
+		entries := read(t, cfg.Path, history.Query{Room: "match"})
+		require.Len(t, entries, 1)
+		require.Len(t, entries[0].Words, 1)
+		require.InDelta(t, 0, entries[0].Words[0].At, 60, step)
+		require.WithinDuration(t, r.StartedAt.Round(0), entries[0].At, time.Millisecond)
+	}
 }

@@ -356,7 +356,6 @@ func (o *output) Record(r look.Record) {
 	if e.At.IsZero() {
 		e.At = time.Now()
 	}
-	e.At = e.At.Round(0)
 	if s != nil && strings.TrimSpace(strings.Join(s.texts, "")) == r.Text {
 		e.Words = make([]Word, len(s.texts))
 		for i, text := range s.texts {
@@ -364,6 +363,7 @@ func (o *output) Record(r look.Record) {
 			e.Words[i] = Word{At: at.Seconds(), Text: text}
 		}
 	}
+	e.At = e.At.Round(0)
 	o.log.put(e)
 }
 

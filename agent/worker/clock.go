@@ -17,22 +17,38 @@ const (
 // serverClock measures the skew of the server's clock by the Date header of each answer.
 type serverClock struct {
 	next http.RoundTripper
-	skew atomic.Int64 // ns by which the server's clock is ahead
+	last atomic.Pointer[measuredSkew] // nil before the first
+}
+
+// measuredSkew is by how much the server's clock was ahead at a time. The clock here may be set since.
+type measuredSkew struct {
+	skew time.Duration
+	at   time.Time
 }
 
 // RoundTrip implements http.RoundTripper.
 func (c *serverClock) RoundTrip(r *http.Request) (*http.Response, error) {
 	res, err := c.next.RoundTrip(r)
 	if err == nil {
-		if skew, ok := skewOf(res.Header, time.Now()); ok {
-			c.skew.Store(int64(skew))
-		}
+		c.measure(res.Header, time.Now())
 	}
 	return res, err //nolint:wrapcheck // a RoundTripper passes errors on
 }
 
+func (c *serverClock) measure(h http.Header, now time.Time) {
+	if skew, ok := skewOf(h, now); ok {
+		c.last.Store(&measuredSkew{skew, now})
+	}
+}
+
 // now returns local by the server's clock.
-func (c *serverClock) now(local time.Time) time.Time { return local.Add(time.Duration(c.skew.Load())) }
+func (c *serverClock) now(local time.Time) time.Time {
+	m := c.last.Load()
+	if m == nil {
+		return local
+	}
+	return m.at.Add(local.Sub(m.at) + m.skew)
+}
 
 // skewOf returns by how much the clock of a Date header is ahead of now; 0 up to maxSkew.
 func skewOf(h http.Header, now time.Time) (skew time.Duration, ok bool) {

@@ -57,6 +57,8 @@ type Outbox struct {
 	// Failed is called with the error of messages that the database refused or did not commit within two seconds; may be nil. Set it
 	// before the first Put.
 	Failed func(error)
+	// Now is the clock; New sets it to time.Now. Set it before the first Queue.
+	Now func() time.Time
 
 	db *sql.DB // nil: memory only
 
@@ -83,7 +85,7 @@ type held struct {
 
 // New returns an Outbox that stores messages in a database with the table of Schema, or in memory only if db is nil. The database must
 // stay open while queues are in use.
-func New(db *sql.DB) *Outbox { return &Outbox{db: db, queues: map[string]*Queue{}} }
+func New(db *sql.DB) *Outbox { return &Outbox{Now: time.Now, db: db, queues: map[string]*Queue{}} }
 
 // Durable reports whether messages survive restarts.
 func (o *Outbox) Durable() bool { return o.db != nil }
@@ -114,13 +116,14 @@ func (o *Outbox) load(target string) (out []Message, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, rows.Close()) }()
+	now := o.Now()
 	for rows.Next() {
 		m := Message{Target: target}
 		var at int64
 		if err := rows.Scan(&m.key, &m.Topic, &at, &m.Body); err != nil {
 			return nil, err
 		}
-		m.At = time.UnixMicro(at)
+		m.At = now.Add(min(0, time.UnixMicro(at).Sub(now))) // its age now counts: the wall clock may be set later, or was fast
 		out = append(out, m)
 	}
 	return out, rows.Err()
@@ -381,13 +384,13 @@ func (q *Queue) put(messages []Message) (over []Message) {
 // returns without waiting.
 func (q *Queue) Next(ctx context.Context) (Message, error) {
 	for {
-		if m, ok := q.take(time.Now()); ok {
+		if m, ok := q.take(q.outbox.Now()); ok {
 			return m, nil
 		}
 		select {
 		case <-q.ready:
 		case <-ctx.Done():
-			m, ok := q.take(time.Now())
+			m, ok := q.take(q.outbox.Now())
 			if !ok {
 				return Message{}, ctx.Err()
 			}

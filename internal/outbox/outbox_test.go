@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"touchline/internal/clocktest"
 	"touchline/internal/outbox"
 	"touchline/internal/sqlite"
 )
@@ -308,4 +309,32 @@ func TestHangingDiskIsBounded(t *testing.T) {
 		require.EqualValues(t, 10, o.Dropped())
 		o.Flush()
 	})
+}
+
+// TestAgeAndTheWallClock: when the wall clock is set, a message that waits is kept, and one of a time when the clock was fast does not stay
+// for ever.
+func TestAgeAndTheWallClock(t *testing.T) {
+	t.Parallel()
+	for _, step := range clocktest.Steps {
+		path := filepath.Join(t.TempDir(), "state.db")
+		o, now := outbox.New(open(t, path)), time.Now()
+		queue(t, o, "a")
+		m := message("a", 1)
+		m.At = clocktest.Step(now, step)
+		o.Put(message("a", 0), m)
+		o.Flush()
+
+		at := now.Add(time.Minute)
+		o = outbox.New(open(t, path))
+		o.Now = func() time.Time { return at }
+		q := queue(t, o, "a")
+		at = clocktest.Step(now.Add(time.Hour), step)
+		kept, ok := oldest(q)
+		require.True(t, ok, step)
+		require.Equal(t, "0", string(kept.Body))
+		require.Equal(t, 2, q.Len())
+		at = clocktest.Step(now.Add(outbox.MaxAge+time.Hour), step)
+		_, ok = oldest(q)
+		require.False(t, ok, step)
+	}
 }
