@@ -290,7 +290,7 @@ func (s *Set) Next(now time.Time) (at time.Time, ok bool) {
 			continue
 		}
 		next := r.dueAt(now)
-		if r.text.Level != LevelCritical && !r.urgent(now) {
+		if r.text.Level != LevelCritical && !r.looked.IsZero() {
 			next = next.Add(r.cadence)
 		}
 		if !ok || next.Before(at) {
@@ -347,7 +347,7 @@ func (s *Set) Expire(now time.Time) []Alert {
 		}
 	}
 	s.tests = slices.DeleteFunc(s.tests, func(a Alert) bool {
-		over := now.Sub(a.At).Abs() >= testLength // also when the clock was set back
+		over := now.Sub(a.At) >= testLength
 		if over {
 			a.Phase, a.Reason = PhaseCleared, "the test is over"
 			s.pending = append(s.pending, a)
@@ -414,12 +414,9 @@ func (s *Set) looksFor(r *rule, facts bool, now time.Time) bool {
 	return err == nil && byFacts == facts
 }
 
-// urgent reports whether there is no valid earlier look: none at all, or the clock was set back.
-func (r *rule) urgent(now time.Time) bool { return r.looked.IsZero() || now.Before(r.looked) }
-
 // dueAt returns when the next look is due.
 func (r *rule) dueAt(now time.Time) time.Time {
-	if r.urgent(now) {
+	if r.looked.IsZero() {
 		return now
 	}
 	return r.looked.Add(r.cadence)

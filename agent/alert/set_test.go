@@ -13,6 +13,7 @@ import (
 	"touchline/agent/look"
 	"touchline/agent/prompt"
 	"touchline/inference"
+	"touchline/internal/clocktest"
 	"touchline/media"
 	"touchline/media/window"
 )
@@ -128,7 +129,6 @@ func TestDue(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, at(4.2), next(at(4.2)), "a critical rule waits for no other look")
 	require.Equal(t, id, r.Due(at(10))[0].ID, "critical rules come first")
-	require.Len(t, r.Due(start().AddDate(0, 0, -1)), 3, "the clock was set back")
 
 	_, ok := newRoom(t).Next(start())
 	require.False(t, ok)
@@ -370,4 +370,33 @@ func TestByFacts(t *testing.T) {
 	require.Len(t, r.Due(r.now.Add(time.Minute)), 3)
 	_, err := r.Add(alert.RuleText{When: "a person enters", By: "me"})
 	require.EqualError(t, err, `by: must be auto, facts or model, is "me"`)
+}
+
+// TestRulesAndTheWallClock: steps of the wall clock neither start looks nor stop them, and a snooze and a test last as long as asked. The
+// hours of a rule are those of the wall clock.
+func TestRulesAndTheWallClock(t *testing.T) {
+	t.Parallel()
+	for _, step := range clocktest.Steps {
+		now := time.Now()
+		after := func(d time.Duration) time.Time { return clocktest.Step(now.Add(d), step) }
+		r := newRoom(t, alert.Rule{When: "slow", Cadence: "10s"})
+		require.Len(t, r.Due(now), 1)
+		require.Empty(t, r.Due(after(9*time.Second)), step)
+		next, ok := r.Next(after(9 * time.Second))
+		require.True(t, ok)
+		require.Equal(t, 20*time.Second, next.Sub(now), step)
+		require.Len(t, r.Due(after(10*time.Second)), 1, step)
+		require.NoError(t, r.Snooze("r1", "10m", "Ann", now))
+		require.NotZero(t, r.List(after(9 * time.Minute))[0].SnoozedUntil, step)
+		require.Zero(t, r.List(after(11 * time.Minute))[0].SnoozedUntil, step)
+		require.NoError(t, r.Test("r1", now))
+		require.Len(t, r.Expire(after(4*time.Second)), 1, step)
+		require.Len(t, r.Expire(after(6*time.Second)), 1, "%v: its end", step)
+
+		today := now.UTC().Truncate(24 * time.Hour).Add(12 * time.Hour)
+		hours := newRoom(t, alert.Rule{When: "noon", Cadence: "10s", Hours: "11:30-12:30", Zone: "UTC"})
+		set := clocktest.Step(now, today.Sub(now).Truncate(time.Second)) // about noon
+		require.True(t, hours.List(set)[0].Active)
+		require.Equal(t, step.Abs() != time.Hour, hours.List(clocktest.Step(set, step))[0].Active, step)
+	}
 }

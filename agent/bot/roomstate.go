@@ -285,7 +285,7 @@ func (k *roomState) restoreAlerts(values map[string]json.RawMessage) {
 		} else {
 			k.keep(keptAlert+id, marshal(a))
 		}
-	})
+	}, time.Now())
 }
 
 // restoreSettings applies the settings that are valid, the preset first, and then each that fits those before it.

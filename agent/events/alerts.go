@@ -188,14 +188,17 @@ func (h *Hub) DeleteAlert(id string) bool {
 
 // KeepAlerts restores the alerts of an earlier run, and calls keep for each alert that changes, with nil for a deleted one. keep
 // must neither block nor retain the pointer. Call it before the first alert.
-func (h *Hub) KeepAlerts(past []KeptAlert, keep func(id string, a *KeptAlert)) {
+func (h *Hub) KeepAlerts(past []KeptAlert, keep func(id string, a *KeptAlert), now time.Time) {
 	h.alerts.mu.Lock()
 	defer h.alerts.mu.Unlock()
 	slices.SortStableFunc(past, func(a, b KeptAlert) int { return a.At.Compare(b.At) })
+	for i := range past {
+		past[i].At = now.Add(past[i].At.Sub(now)) // the same time, but its age does not change if the wall clock is set later
+	}
 	h.alerts.list, h.alerts.keep = past, keep
 	h.alerts.past = len(past)
 	for len(h.alerts.list) > KeptAlerts {
 		h.alerts.remove(0)
 	}
-	h.alerts.trim(time.Now())
+	h.alerts.trim(now)
 }

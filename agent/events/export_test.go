@@ -1,5 +1,7 @@
 package events
 
+import "time"
+
 // DataLines is dataLines.
 func DataLines(text string) []byte { return dataLines(text) }
 
@@ -11,3 +13,9 @@ const (
 	AlertBytes = alertBytes
 	AlertAge   = alertAge
 )
+
+// FrameAt is AlertFrame at a time.
+func FrameAt(h *Hub, id string, now time.Time) []byte {
+	jpeg, _, _ := h.alerts.frame(id, now)
+	return jpeg
+}

@@ -19,6 +19,7 @@ import (
 	"touchline/agent/alert"
 	"touchline/agent/events"
 	"touchline/agent/look"
+	"touchline/internal/clocktest"
 	"touchline/media"
 	"touchline/media/window"
 )
@@ -175,7 +176,7 @@ func TestKeptAlerts(t *testing.T) {
 				stored[id] = *a
 			}
 		}
-		hub.KeepAlerts(hub.Alerts(), keep)
+		hub.KeepAlerts(hub.Alerts(), keep, time.Now())
 		hub.Alert(alert.Alert{ID: "r2-1", Phase: alert.PhaseNew, FrameID: 7, At: time.Now()}, &window.Frame{ID: 7, VideoFrame: picture(64, 36, 90)})
 		fresh, ok := hub.AlertFrame(t.Context(), "r2-1")
 		require.True(t, ok, "it waits for the encoder")
@@ -185,7 +186,7 @@ func TestKeptAlerts(t *testing.T) {
 		_, ok = hub.AlertFrame(t.Context(), "r9-1")
 		require.False(t, ok)
 		later := events.NewHub(events.Options{History: 1})
-		later.KeepAlerts(slices.Collect(maps.Values(stored)), keep)
+		later.KeepAlerts(slices.Collect(maps.Values(stored)), keep, time.Now())
 		data, ok := later.AlertFrame(t.Context(), "r2-1")
 		require.True(t, ok)
 		require.Equal(t, stored["r2-1"].JPEG, data)
@@ -359,4 +360,17 @@ func TestHeard(t *testing.T) {
 	empty, _ := hub.Subscribe(events.Named, 0, true)
 	defer empty.Close()
 	require.Empty(t, texts(empty.Take()))
+}
+
+// TestAlertsAndTheWallClock: the pictures of alerts of an earlier run are kept for a day, whichever way the wall clock is set.
+func TestAlertsAndTheWallClock(t *testing.T) {
+	t.Parallel()
+	for _, step := range clocktest.Steps {
+		now := time.Now()
+		hub, at := events.NewHub(events.Options{}), now.Add(-time.Hour).Round(0).UTC()
+		hub.KeepAlerts([]events.KeptAlert{{Alert: alert.Alert{ID: "r1-1", At: at}, JPEG: []byte{1}}}, func(string, *events.KeptAlert) {}, now)
+		require.NotNil(t, events.FrameAt(hub, "r1-1", clocktest.Step(now.Add(events.AlertAge-2*time.Hour), step)), step)
+		require.True(t, at.Equal(hub.Alerts()[0].At.Round(0)))
+		require.Nil(t, events.FrameAt(hub, "r1-1", clocktest.Step(now.Add(events.AlertAge), step)), step)
+	}
 }
