@@ -65,7 +65,8 @@ func Jitter(d time.Duration, random float64) time.Duration {
 }
 
 // RetryAfter returns the wait that a refusal asks for: Retry-After in seconds or as a date (RFC 9110, section 10.2.3), or OpenAI's
-// Retry-After-Ms; 0 without one. Some servers send parts of seconds. The caller bounds it.
+// Retry-After-Ms; 0 without one. A date counts from the server's Date, as the clock here may be wrong. Some servers send parts of
+// seconds. The caller bounds it.
 func RetryAfter(h http.Header, now time.Time) time.Duration {
 	unit := time.Millisecond
 	for _, value := range []string{h.Get("Retry-After-Ms"), h.Get("Retry-After")} {
@@ -75,6 +76,9 @@ func RetryAfter(h http.Header, now time.Time) time.Duration {
 		unit = time.Second
 	}
 	if at, err := http.ParseTime(h.Get("Retry-After")); err == nil {
+		if date, err := http.ParseTime(h.Get("Date")); err == nil {
+			now = date
+		}
 		return max(at.Sub(now), 0)
 	}
 	return 0

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/internal/backoff"
+	"touchline/internal/clocktest"
 )
 
 func TestNext(t *testing.T) {
@@ -60,6 +61,10 @@ func TestRetryAfter(t *testing.T) {
 		now.Add(2 * time.Second).Format(http.TimeFormat): 2 * time.Second, now.Add(-time.Hour).Format(http.TimeFormat): 0,
 	} {
 		require.Equal(t, want, backoff.RetryAfter(http.Header{"Retry-After": {header}}, now), header)
+	}
+	for _, step := range clocktest.Steps {
+		h := http.Header{"Retry-After": {now.Add(time.Minute).Format(http.TimeFormat)}, "Date": {now.Format(http.TimeFormat)}}
+		require.Equal(t, time.Minute, backoff.RetryAfter(h, now.Add(step)), step)
 	}
 	both := http.Header{"Retry-After": {"2"}, "Retry-After-Ms": {"1300"}}
 	require.Equal(t, 1300*time.Millisecond, backoff.RetryAfter(both, now))
