@@ -84,17 +84,23 @@ func noise(n int) string {
 	return b.String()
 }
 
-// TestWordsAndTheWallClock: the times of a comment's words do not change when the wall clock is set before it ends.
+// TestWordsAndTheWallClock: the times of a comment's words, and the end of a text of a person, do not change when the wall clock is set
+// before it ends.
 func TestWordsAndTheWallClock(t *testing.T) {
 	t.Parallel()
 	for _, step := range clocktest.Steps {
 		cfg := config(history.StoreFile, filepath.Join(t.TempDir(), "match"))
+		cfg.Heard = history.HeardText
 		log, stop := open(t, cfg)
 		out, r := log.Room("match", "bot"), record(1)
 		r.StartedAt = clocktest.Step(time.Now(), step)
 		out.Caption(agent.Caption{Cycle: 1, Delta: r.Text})
 		out.Record(r)
+		out.(agent.HeardOutput).Heard(agent.Heard{Final: true, Caption: true, Text: "a", Began: r.StartedAt, Ended: time.Now().Add(2 * time.Second)})
 		stop()
+		heard := read(t, cfg.Path, history.Query{Room: "match", Heard: true})
+		require.Len(t, heard, 1)
+		require.InDelta(t, 2, heard[0].Heard.Ended.Sub(heard[0].Heard.Began).Seconds(), 60, step)
 		entries := read(t, cfg.Path, history.Query{Room: "match"})
 		require.Len(t, entries, 1)
 		require.Len(t, entries[0].Words, 1)

@@ -379,6 +379,9 @@ func (o *output) Heard(h agent.Heard) {
 	if !h.Final || h.Text == "" || h.Order == nil && (!h.Caption || o.log.cfg.Heard != HeardText) {
 		return
 	}
+	if !h.Ended.IsZero() { // as if the wall clock was not set meanwhile
+		h.Ended = h.Began.Add(h.Ended.Sub(h.Began))
+	}
 	o.log.put(Entry{At: h.Began.Round(0), Room: o.room, Identity: o.identity, Heard: &h})
 }
 
