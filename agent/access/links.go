@@ -49,6 +49,8 @@ const (
 	// steadyTime is how long the wall clock must be steady after a jump of more than maxJump, and after the start, before expired links are
 	// forgotten: a revoked link must not work again when a clock that was fast is set right.
 	steadyTime, maxJump = time.Hour, time.Minute
+	// expiredFor is how long after its end a link of an earlier run is read again. At the start nothing tells whether the clock is right.
+	expiredFor = 32 * 24 * time.Hour
 )
 
 // ErrNoLink is returned by Revoke for an id that is none, or not of this room.
@@ -80,7 +82,7 @@ func NewLinks(past map[string]json.RawMessage, keep func(id string, value json.R
 	l := &Links{byID: map[string]Link{}, watched: map[*watched]struct{}{}, keep: keep, seen: now, steady: now.Add(steadyTime)}
 	for id, value := range past {
 		var link Link
-		if err := json.Unmarshal(value, &link); err != nil || link.ID != id {
+		if err := json.Unmarshal(value, &link); err != nil || link.ID != id || !now.Before(link.Expires.Add(expiredFor)) {
 			keep(id, nil)
 			continue
 		}
@@ -144,11 +146,14 @@ func (l *Links) expireLocked(now time.Time) {
 
 // spaceLocked removes the oldest link of a room with a full list. It returns false if all of them are revoked.
 func (l *Links) spaceLocked(room string, now time.Time) bool {
-	var n int
+	var n, valid int
 	var oldest Link
 	for _, link := range l.byID {
-		if link.Room == room && now.Before(link.Expires) {
+		if link.Room == room {
 			n++
+			if now.Before(link.Expires) {
+				valid++
+			}
 			if !link.Revoked && (oldest.ID == "" || link.Made.Before(oldest.Made)) {
 				oldest = link
 			}
@@ -157,7 +162,7 @@ func (l *Links) spaceLocked(room string, now time.Time) bool {
 	if n >= maxLinks && oldest.ID != "" {
 		l.removeLocked(oldest.ID)
 	}
-	return n < maxLinks || oldest.ID != ""
+	return valid < maxLinks || oldest.ID != ""
 }
 
 func (l *Links) removeLocked(id string) {

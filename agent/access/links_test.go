@@ -85,6 +85,8 @@ func TestRevoke(t *testing.T) {
 	id := expired.Made("token", access.Grant{Rooms: []string{"final"}, Expires: now.Add(5 * time.Hour)}, "", now.Add(4*time.Hour))
 	require.Len(t, file, 1)
 	require.Contains(t, file, id)
+	access.NewLinks(file, file.keep, now.AddDate(0, 2, 0))
+	require.Empty(t, file)
 }
 
 // TestLinksAndTheWallClock: a link ends by the wall clock, whichever way it is set and however often, and a revoked one never works again.
