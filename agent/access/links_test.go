@@ -136,7 +136,9 @@ func TestLinksAndTheWallClock(t *testing.T) {
 func TestWatchAndTheWallClock(t *testing.T) {
 	t.Parallel()
 	const life = 30 * time.Minute
-	for step, want := range map[time.Duration]time.Duration{0: life, -time.Hour: life + time.Hour, time.Hour: time.Minute, 31 * 24 * time.Hour: time.Minute} {
+	for step, want := range map[time.Duration]time.Duration{
+		0: life, -time.Hour: life + time.Hour, time.Hour: time.Minute, 31 * 24 * time.Hour: time.Minute,
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
 			var stepped, ended, other atomic.Int64

@@ -96,7 +96,9 @@ func TestWordsAndTheWallClock(t *testing.T) {
 		r.StartedAt = clocktest.Step(time.Now(), step)
 		out.Caption(agent.Caption{Cycle: 1, Delta: r.Text})
 		out.Record(r)
-		out.(agent.HeardOutput).Heard(agent.Heard{Final: true, Caption: true, Text: "a", Began: r.StartedAt, Ended: time.Now().Add(2 * time.Second)})
+		out.(agent.HeardOutput).Heard(agent.Heard{
+			Final: true, Caption: true, Text: "a", Began: r.StartedAt, Ended: time.Now().Add(2 * time.Second),
+		})
 		stop()
 		heard := read(t, cfg.Path, history.Query{Room: "match", Heard: true})
 		require.Len(t, heard, 1)
