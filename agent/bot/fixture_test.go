@@ -111,6 +111,26 @@ func (h *fixture) bot(cfg configs.Config, roomName string, engine *bot.Engine) (
 	return b, reader
 }
 
+// outputs opens the outputs of a process until the test ends.
+func (h *fixture) outputs(to bot.OutputSettings) *bot.Outputs {
+	h.t.Helper()
+	opened := make(chan *bot.Outputs, 1)
+	h.run("outputs", func(ctx context.Context) error {
+		return bot.WithOutputs(ctx, to, zerolog.Nop(), func(out *bot.Outputs) error {
+			opened <- out
+			<-ctx.Done()
+			return nil
+		})
+	})
+	select {
+	case out := <-opened:
+		return out
+	case <-time.After(patience):
+		require.FailNow(h.t, "the outputs do not open")
+		return nil
+	}
+}
+
 // viewer watches a room.
 func (h *fixture) viewer(roomName string) *stage.Viewer {
 	h.t.Helper()

@@ -8,25 +8,36 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"net"
 	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/livekit/protocol/auth"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
 	"touchline/agent/alert"
 	"touchline/agent/bot"
+	"touchline/agent/history"
 	"touchline/agent/region"
+	"touchline/agent/webhook"
 	"touchline/configs"
 	"touchline/inference"
 	"touchline/inference/engine"
 	"touchline/inference/remote"
+	"touchline/internal/e2e/mediamtx"
 	"touchline/internal/e2e/stage"
 	"touchline/internal/polygon"
+	"touchline/internal/redact"
 	"touchline/media"
 	"touchline/media/window"
 	"touchline/worlds"
@@ -111,23 +122,36 @@ func (s markedSession) Generate(ctx context.Context, p inference.Prompt) iter.Se
 }
 
 // TestMasksInARoom: the counter of a camera in a real room is under a mask, and in no picture that the program reads, sends or stores. The
-// delayed picture shows it unless mask_delayed is set. A mask of another ratio covers everything until it is confirmed. Another engine
-// sees no more.
+// delayed picture shows it unless mask_delayed is set: in the room, to a WHEP player and in a recording. Without a mask it is in all of them.
+// A mask of another ratio covers everything until it is confirmed. Another engine sees no more.
 func TestMasksInARoom(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
-	for _, delayed := range []bool{false, true} {
-		t.Run(fmt.Sprintf("mask_delayed %v", delayed), func(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		mask, delayed bool
+	}{{"bare", false, false}, {"masked", true, false}, {"mask-delayed", true, true}} {
+		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			h := &fixture{t: t, url: h.url, keys: h.keys}
-			room := fmt.Sprintf("masked-%v", delayed)
 			cfg := configs.Default()
-			cfg.Pacing.InitialDelay, cfg.Media.MaskDelayed, cfg.Agent.Instruction = time.Second, delayed, "Follow the ball."
-			cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = h.url, room
+			cfg.Pacing.InitialDelay, cfg.Media.MaskDelayed, cfg.Agent.Instruction = time.Second, tt.delayed, "Follow the ball."
+			cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = h.url, tt.name
 			cfg.Agent.Alert.Rules = []alert.Rule{{When: "a goal is scored"}}
-			cfg.Agent.Regions.List = []region.Item{{Name: "counter", Kind: region.Mask, Shape: polygon.Shape{
-				Aspect: 16.0 / 9, Points: []polygon.Point{{0.74, 0.85}, {1, 0.85}, {1, 1}, {0.74, 1}},
-			}}}
+			if tt.mask {
+				cfg.Agent.Regions.List = []region.Item{{Name: "counter", Kind: region.Mask, Shape: polygon.Shape{
+					Aspect: 16.0 / 9, Points: []polygon.Point{{0.74, 0.85}, {1, 0.85}, {1, 1}, {0.74, 1}},
+				}}}
+			}
+			broker := startMosquitto(t)
+			cfg.Agent.MQTT.URL = "mqtt://" + broker
+			receiver := &hookReceiver{t: t, keys: auth.NewSimpleKeyProvider(h.keys.APIKey, h.keys.APISecret)}
+			hooks := httptest.NewServer(receiver)
+			t.Cleanup(hooks.Close)
+			cfg.Agent.Webhook.URLs = []webhook.URL{{URL: hooks.URL}}
+			cfg.Agent.Webhook.APIKey, cfg.Agent.Webhook.APISecret = h.keys.APIKey, redact.Secret(h.keys.APISecret)
+			cfg.Agent.History.Store, cfg.Agent.History.Path = history.StoreFile, t.TempDir()
+
 			m := &marked{Engine: stage.NewEngine(1, 100*time.Millisecond, 200*time.Millisecond), places: map[string]int{}}
 			other := &marked{Engine: stage.NewEngine(2, 100*time.Millisecond, 200*time.Millisecond), places: map[string]int{}}
 			engines := bot.ScriptedEngines(func(bot.Settings, zerolog.Logger) (*bot.Engine, error) {
@@ -135,35 +159,27 @@ func TestMasksInARoom(t *testing.T) {
 			}, func(context.Context, ...string) []remote.Found { return nil })
 			h.run("engines", engines.Run)
 			b, err := bot.New(bot.Options{
-				Settings: cfg.Bot(), Keys: h.keys, LoopbackOnly: true, Texts: []agent.TextOutput{m},
+				Settings: cfg.Bot(), Keys: h.keys, LoopbackOnly: true, Texts: []agent.TextOutput{m}, Outputs: h.outputs(cfg.Outputs()),
 				Engine: &bot.Engine{ModelManager: engine.Of(m, nil)}, Engines: engines, Log: zerolog.Nop(),
 			})
 			require.NoError(t, err)
-			h.camera(room, "")
-			viewer := h.viewer(room)
+			h.camera(tt.name, "")
+			viewer := h.viewer(tt.name)
 			h.run("bot", b.Run)
 			page := strings.Split(h.page(b, cfg), "#")[0]
 			for _, place := range []string{"observe", "prompt", "output"} {
 				require.Eventually(t, func() bool { return m.count(place) > 3 }, patience, 10*time.Millisecond, place)
 			}
-			require.NoError(t, b.Alerts.Test("r1", time.Now()))
-			require.Eventually(t, func() bool { return m.count("alert") > 0 }, patience, 10*time.Millisecond)
-
-			_, body := get(t, page+"api/frame")
-			m.jpeg(t, "snapshot", body)
-			require.Eventually(t, func() bool { return len(b.Hub.History()) > 0 && len(b.Hub.Alerts()) > 0 }, patience, 10*time.Millisecond)
-			_, body = get(t, page+"api/alerts/"+b.Hub.Alerts()[0].ID+"/frame")
-			m.jpeg(t, "frame of the alert", body)
-			seen := 0
-			for _, f := range b.Hub.History()[0].FrameIDs {
-				if status, body := get(t, page+fmt.Sprintf("api/frames/%d", f)); status == http.StatusOK {
-					m.jpeg(t, "frame of the comment", body)
-					seen++
-				}
+			m.readPictures(t, b, page, receiver, broker)
+			m.mu.Lock()
+			bare := slices.Compact(slices.Sorted(slices.Values(m.bare)))
+			places := len(m.places)
+			m.mu.Unlock()
+			if !tt.mask {
+				require.Len(t, bare, places, "%v of %v", bare, m.places)
+				return
 			}
-			require.NotZero(t, seen)
-			m.jpeg(t, "MJPEG", mjpeg(t, page))
-			require.Empty(t, m.bare, "of %v", m.places)
+			require.Empty(t, bare, "of %v", m.places)
 
 			// The delayed picture.
 			require.Eventually(t, func() bool { return len(viewer.Seen().Pictures) > 30 }, patience, 10*time.Millisecond)
@@ -173,7 +189,10 @@ func TestMasksInARoom(t *testing.T) {
 					read++
 				}
 			}
-			require.Equal(t, !delayed, read > 0, "%d of %d", read, len(viewer.Seen().Pictures))
+			require.Equal(t, !tt.delayed, read > 0, "%d of %d", read, len(viewer.Seen().Pictures))
+			players := &marked{places: map[string]int{}}
+			players.readRecording(t, page, tt.name)
+			require.Equal(t, !tt.delayed, len(players.bare) > 0, "a recording of a WHEP player: %v", players.places)
 
 			// A mask that was drawn for a turned picture.
 			tall := region.Region{Kind: region.Mask, Shape: polygon.Shape{Aspect: 9.0 / 16, Points: []polygon.Point{{0, 0}, {0.1, 0}, {0, 0.1}}}}
@@ -196,6 +215,104 @@ func TestMasksInARoom(t *testing.T) {
 			require.Empty(t, m.bare)
 		})
 	}
+}
+
+// readPictures raises an alert, and reads the pictures of the page, of the alert from a webhook, and of MQTT.
+func (m *marked) readPictures(t *testing.T, b *bot.Bot, page string, receiver *hookReceiver, broker string) {
+	t.Helper()
+	require.NoError(t, b.Alerts.Test("r1", time.Now()))
+	require.Eventually(t, func() bool { return m.count("alert") > 0 && len(receiver.of(webhook.EventAlert)) > 0 }, patience, 10*time.Millisecond)
+	hooked := receiver.of(webhook.EventAlert)[0].Alert.ID
+	for place, path := range map[string]string{
+		"snapshot": "api/frame", "thumbnail": "api/frame?w=160", "alert of the webhook": "api/alerts/" + hooked + "/frame",
+	} {
+		status, body := get(t, page+path)
+		require.Equal(t, http.StatusOK, status, "%s: %s", place, body)
+		m.jpeg(t, place, body)
+	}
+	receiver.mu.Lock()
+	require.NotContains(t, strings.Join(receiver.bodies, " "), "/9j/", "a JPEG in a webhook")
+	receiver.mu.Unlock()
+
+	require.Eventually(t, func() bool { return len(b.Hub.History()) > 0 }, patience, 10*time.Millisecond)
+	seen := 0
+	for _, f := range b.Hub.History()[0].FrameIDs {
+		for place, query := range map[string]string{"frame of the comment": "", "its thumbnail": "?w=160"} {
+			if status, body := get(t, page+fmt.Sprintf("api/frames/%d%s", f, query)); status == http.StatusOK {
+				m.jpeg(t, place, body)
+				seen++
+			}
+		}
+	}
+	require.NotZero(t, seen)
+	m.jpeg(t, "MJPEG", mjpeg(t, page))
+
+	_, port, err := net.SplitHostPort(broker)
+	require.NoError(t, err)
+	frame, err := exec.CommandContext(t.Context(), "mosquitto_sub", "-V", "5", "-p", port, "-t", "touchline/+/+/frame/+", "-C", "1", "-N", "-W", "120").Output()
+	require.NoError(t, err, "no frame by MQTT")
+	m.jpeg(t, "MQTT", string(frame))
+}
+
+// readRecording records the delayed picture as a WHEP player gets it, which MediaMTX is, and reads the recording.
+func (m *marked) readRecording(t *testing.T, page, room string) {
+	t.Helper()
+	program, err := mediamtx.Find(moduleRoot + "bin")
+	require.NoError(t, err)
+	var server *mediamtx.Server
+	for range 3 { // another program may take a port that was free
+		var ports mediamtx.Ports
+		ports, err = mediamtx.FreePorts()
+		require.NoError(t, err)
+		source := strings.Replace(page, "http://", "whep://", 1) + "whep/" + room
+		if server, err = mediamtx.Start(t.Context(), program, ports, mediamtx.Pulled{Name: "open-whep", Source: source}); err == nil {
+			break
+		}
+	}
+	require.NoError(t, err)
+	defer server.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	ffmpeg := func(arguments ...string) []byte {
+		cmd := exec.CommandContext(ctx, "ffmpeg", append([]string{"-v", "error", "-nostdin"}, arguments...)...)
+		var problem strings.Builder
+		cmd.Stderr = &problem
+		out, err := cmd.Output()
+		require.NoError(t, err, "%s; mediamtx: %s", &problem, server.Log())
+		return out
+	}
+	const width, height = 320, 180
+	recording := filepath.Join(t.TempDir(), "recording.mkv")
+	ffmpeg("-rtsp_transport", "tcp", "-t", "3", "-i", fmt.Sprintf("rtsp://127.0.0.1:%d/open-whep", server.RTSP), "-map", "0:v", "-c", "copy", recording)
+	pix := ffmpeg("-i", recording, "-vf", fmt.Sprintf("fps=10,scale=%d:%d:flags=area", width, height), "-f", "rawvideo", "-pix_fmt", "rgb24", "-")
+	for picture := range slices.Chunk(pix, 3*width*height) {
+		m.see("recording", width, height, picture)
+	}
+	require.Greater(t, m.count("recording"), 10)
+}
+
+// startMosquitto runs Mosquitto and returns its address.
+func startMosquitto(t *testing.T) (address string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	address = l.Addr().String()
+	require.NoError(t, l.Close())
+	program, err := exec.LookPath("mosquitto")
+	if err != nil {
+		program = "/usr/sbin/mosquitto" // not in the path of all users
+	}
+	conf := filepath.Join(t.TempDir(), "mosquitto.conf")
+	_, port, _ := net.SplitHostPort(address)
+	require.NoError(t, os.WriteFile(conf, []byte("listener "+port+" 127.0.0.1\nallow_anonymous true\n"), 0o600))
+	cmd := exec.CommandContext(context.WithoutCancel(t.Context()), program, "-c", conf)
+	require.NoError(t, cmd.Start(), "scripts/setup.sh test installs it")
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	require.NoError(t, mediamtx.Answers(t.Context(), address))
+	return address
 }
 
 // mjpeg returns the first picture of /api/mjpeg.

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent"
+	"touchline/agent/alert"
 	"touchline/agent/bot"
 	"touchline/agent/history"
 	"touchline/agent/look"
@@ -47,6 +48,7 @@ type hookEvent struct {
 	Participant struct{ Identity string }
 	Record      look.Record
 	State       agent.Status
+	Alert       alert.Alert
 	Error       struct{ Message string }
 }
 
