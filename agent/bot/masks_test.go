@@ -34,6 +34,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/engine"
 	"touchline/inference/remote"
+	"touchline/internal/e2e/fakes"
 	"touchline/internal/e2e/mediamtx"
 	"touchline/internal/e2e/stage"
 	"touchline/internal/polygon"
@@ -51,6 +52,7 @@ type marked struct {
 	mu     sync.Mutex
 	places map[string]int // pictures by place
 	bare   []string       // places where the counter was seen
+	tall   int            // pictures higher than wide that are not dark everywhere
 }
 
 // see looks for the counter in a picture, and for anything bright where it is.
@@ -67,6 +69,9 @@ func (m *marked) see(place string, width, height int, pix []byte) {
 	m.places[place]++
 	if found {
 		m.bare = append(m.bare, place)
+	}
+	if height > width && slices.Max(pix) > 70 {
+		m.tall++
 	}
 }
 
@@ -215,6 +220,95 @@ func TestMasksInARoom(t *testing.T) {
 			require.Empty(t, m.bare)
 		})
 	}
+}
+
+// TestSourceTurns: a camera, in a real room, turns by 90 degrees: by the extension for the orientation, or with pictures of another size. From
+// the first turned picture, masks cover everything, the zone rests, and its rule shows a problem. Once the regions are confirmed, the mask
+// covers its share of the turned picture. The same again when the camera turns back.
+func TestSourceTurns(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t)
+	wide, tall := whitePicture(t, 640, 360), whitePicture(t, 360, 640)
+	for name, turn := range map[string]func(cam *fakes.RTSP, tall bool){
+		"orientation": func(cam *fakes.RTSP, turned bool) {
+			cam.Turn.Store(map[bool]uint32{true: 1}[turned])
+		},
+		"size": func(cam *fakes.RTSP, turned bool) {
+			cam.Picture.Store(map[bool]*[]byte{false: &wide, true: &tall}[turned])
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := &fixture{t: t, url: h.url, keys: h.keys}
+			cam, err := fakes.ListenRTSP(t.Context())
+			require.NoError(t, err)
+			t.Cleanup(cam.Close)
+			cam.Picture.Store(&wide)
+			cfg := configs.Default()
+			cfg.Pacing.InitialDelay, cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = time.Second, h.url, name
+			cfg.Agent.Alert.Rules = []alert.Rule{{When: `a person enters the zone "yard"`}}
+			corner := []polygon.Point{{0.74, 0.85}, {1, 0.85}, {1, 1}, {0.74, 1}}
+			for _, kind := range []string{region.Mask, region.Zone} {
+				name := map[string]string{region.Mask: "door", region.Zone: "yard"}[kind]
+				cfg.Agent.Regions.List = append(cfg.Agent.Regions.List, region.Item{Name: name, Kind: kind, Shape: polygon.Shape{Aspect: 16.0 / 9, Points: corner}})
+			}
+			m := &marked{Engine: stage.NewEngine(1, 100*time.Millisecond, 200*time.Millisecond), places: map[string]int{}}
+			b, err := bot.New(bot.Options{
+				Settings: cfg.Bot(), Keys: h.keys, LoopbackOnly: true, Engine: &bot.Engine{ModelManager: engine.Of(m, nil)}, Log: zerolog.Nop(),
+			})
+			require.NoError(t, err)
+			h.camera(name, cam.URL("turning", ""))
+			h.run("bot", b.Run)
+			// fits waits until the regions do or do not fit a picture that is higher than wide, or wider than high.
+			fits := func(tall, want bool) {
+				t.Helper()
+				require.Eventually(t, func() bool {
+					v := b.Regions.View()
+					return v.Aspect > 0 && v.Aspect < 1 == tall && !v.Regions[0].Rests == want
+				}, patience, 10*time.Millisecond)
+				problem := func() bool { return strings.Contains(b.Alerts.List(time.Now())[0].Problem, `the zone "yard" rests`) }
+				require.Eventually(t, func() bool { return problem() == !want }, patience, 10*time.Millisecond)
+				require.Eventually(t, func() bool { return (b.Snapshot().Covered == "") == want }, patience, 10*time.Millisecond)
+				require.Equal(t, !want, b.Regions.View().Regions[1].Rests, "the zone")
+			}
+			looks := func() {
+				t.Helper()
+				before := m.count("prompt")
+				require.Eventually(t, func() bool { return m.count("prompt") > before+3 }, patience, 10*time.Millisecond)
+			}
+			fits(false, true)
+			looks()
+			for _, turned := range []bool{true, false} {
+				turn(cam, turned)
+				fits(turned, false)
+				if turned {
+					m.mu.Lock()
+					require.Zero(t, m.tall, "turned pictures that are not covered")
+					m.mu.Unlock()
+				}
+				require.NoError(t, b.Regions.Confirm("ana", time.Now()))
+				fits(turned, true)
+				looks()
+				f, err := b.Newest(t.Context())
+				require.NoError(t, err)
+				require.Equal(t, turned, f.Height > f.Width)
+				require.Greater(t, slices.Max(f.Pix[:3*f.Width]), byte(200), "the picture is back")
+			}
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			require.NotZero(t, m.tall)
+			require.Empty(t, m.bare, "of %v", m.places)
+		})
+	}
+}
+
+// whitePicture returns a key frame of H.264, white everywhere.
+func whitePicture(t *testing.T, width, height int) []byte {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "ffmpeg", "-v", "error", "-nostdin", "-f", "lavfi", "-i", fmt.Sprintf("color=white:s=%dx%d", width, height),
+		"-frames:v", "1", "-c:v", "libx264", "-profile:v", "baseline", "-pix_fmt", "yuv420p", "-f", "h264", "-").Output()
+	require.NoError(t, err)
+	return out
 }
 
 // readPictures raises an alert, and reads the pictures of the page, of the alert from a webhook, and of MQTT.

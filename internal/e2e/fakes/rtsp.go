@@ -40,7 +40,8 @@ const PercentPassword = "a%41b"
 //   - tcp-only-STATUS, udp-silent, udp-no-port, udp-other-port, udp-hangs, udp-unplayed, udp-only, tcp-silent
 //   - avpf, savp: the profiles of RFC 4585 and RFC 3711; avpf-offered: it takes RTP/AVP only; savp-first: it offers both
 //   - aac-no-config, backchannel, bad-lines, session-nonsense, transport-nonsense, base-nonsense
-//   - payload-other, annexb, annexb-split, no-sets, never-key, gop-long, clock-10x, clock-still, clock-ms, turned, nothing
+//   - payload-other, annexb, annexb-split, no-sets, never-key, gop-long, clock-10x, clock-still, clock-ms, nothing
+//   - turned: pictures are to be turned by 90 degrees; turning: by Turn
 //   - redirect-loop, missing, mute: no answer at all
 type RTSP struct {
 	listener net.Listener
@@ -50,6 +51,9 @@ type RTSP struct {
 
 	// Busy makes /busy refuse the login.
 	Busy atomic.Bool
+	// Picture is a key frame of H.264 with start codes that replaces all pictures, if it is set. Turn are the quarter turns of /turning.
+	Picture atomic.Pointer[[]byte]
+	Turn    atomic.Uint32
 	// Wrong counts the wrong answers to challenges, Played the PLAY requests, KeepAlives the accepted keep-alives.
 	Wrong, Played, KeepAlives atomic.Int64
 	open                      atomic.Int64
@@ -433,6 +437,9 @@ func (c *rtspConn) play(ctx context.Context, mode string) {
 				picture = slices.Concat(start, sets[0], start, sets[1], picture)
 			}
 		}
+		if own := c.camera.Picture.Load(); own != nil {
+			picture = *own
+		}
 		packets := annexB(mode, n, picture)
 		if packets == nil {
 			packets = out.Packetize(picture, ticks)
@@ -443,6 +450,8 @@ func (c *rtspConn) play(ctx context.Context, mode string) {
 				p.PayloadType = 97
 			case "turned":
 				_ = p.SetExtension(5, []byte{1}) // it fits
+			case "turning":
+				_ = p.SetExtension(5, []byte{byte(c.camera.Turn.Load())}) // it fits
 			}
 			c.send(mode, p)
 		}
