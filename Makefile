@@ -30,6 +30,16 @@ demo-runtime:
 sight: bin/touchline-model ## the networks of the engine sight, into bin/sight
 	@scripts/sight.sh bin/touchline-model bin/sight
 
+# The photos, the clip and the fonts come with apt-get, pip and npm, by their sums; the boards are drawn once.
+.PHONY: sight-test
+sight-test: setup-test sight ## how right sight is: photos, a clip and drawn boards, with figures (3 minutes)
+	python3 inference/sight/testdata/photos.py bin/photos
+	@[ -e bin/boards/boards.json ] || { \
+		python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --only-binary=:all: --no-deps --require-hashes \
+			--target bin/pillow -r scripts/pillow.txt && python3 inference/sight/testdata/photos.py bin/fonts fonts && \
+		PYTHONPATH=bin/pillow python3 inference/sight/testdata/boards.py bin/boards bin/fonts bin/photos/opencv-doc; }
+	go test -vet=off -count=1 -v -run '^(TestPeopleOnClip|TestPhotos|TestDrawnBoards|TestBoardOnClip)$$' ./inference/sight
+
 .PHONY: build
 build: setup bin/touchline bin/touchline-codec bin/touchline-model ## the programs, in ./bin
 

@@ -102,6 +102,18 @@ once_more() {
 	[ ! -s "$logs/still" ]
 }
 
+# left_out prints the tests of sight that had no data here, and how to run them.
+left_out() {
+	if [ ! -e bin/sight/sight.json ]; then
+		echo "test: left out: all that needs the networks of sight: make sight fetches them"
+		return
+	fi
+	find bin/photos /usr/share/doc/opencv-doc -name vtest.avi 2>/dev/null | grep -q . ||
+		echo "test: left out: people and text on the clip (TestPeopleOnClip, TestBoardOnClip): make sight-test"
+	[ -d bin/photos/vladmandic-face-api ] || echo "test: left out: 72 photos (TestPhotos): make sight-test"
+	[ -e bin/boards/boards.json ] || echo "test: left out: 240 drawn boards and 24 lines (TestDrawnBoards): make sight-test"
+}
+
 status=0
 commit=$(git rev-parse --short HEAD 2>/dev/null || echo -)
 logs=$(mktemp -d)
@@ -118,4 +130,5 @@ cat "$logs/fast"
 for part in fast live; do
 	[ ! -e "$logs/${part}_failed" ] || once_more "$part" "$@" || status=1
 done
+[ -n "$race" ] || left_out
 exit $status

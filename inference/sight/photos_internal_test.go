@@ -4,12 +4,16 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"image"
 	_ "image/jpeg" // most photos
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -33,17 +37,32 @@ type labelled struct {
 	Crowd bool // a region with more of the group than the list counts
 }
 
-// fetchPhotos runs testdata/photos.py, in make test alone: it needs registries.
-func fetchPhotos(t *testing.T, dest string) {
-	t.Helper()
+// fetchPhotos runs testdata/photos.py, in make test alone, as it needs registries. It returns why it could not.
+var fetchPhotos = sync.OnceValue(func() error {
 	const command = "python3 inference/sight/testdata/photos.py bin/photos"
 	if os.Getenv("TOUCHLINE_BIN") == "" {
-		t.Skip("the photos are not in bin/photos; fetch them with: " + command)
+		return errors.New("not in bin/photos; fetch it with: " + command)
 	}
-	out, err := exec.CommandContext(t.Context(), "python3", "testdata/photos.py", dest).CombinedOutput()
+	out, err := exec.Command("python3", "testdata/photos.py", filepath.Join(bin, "photos")).CombinedOutput()
 	if err != nil {
-		t.Skipf("the photos cannot be fetched with %s: %v\n%s", command, err, out)
+		return fmt.Errorf("not fetched with %s: %w\n%s", command, err, out)
 	}
+	return nil
+})
+
+// fetched returns the content of a file in bin/photos.
+func fetched(t *testing.T, folder, path string) []byte {
+	t.Helper()
+	file := filepath.Join(bin, "photos", folder, path)
+	content, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		if err := fetchPhotos(); err != nil {
+			t.Skipf("%s: %v", path, err)
+		}
+		content, err = os.ReadFile(file)
+	}
+	require.NoError(t, err)
+	return content
 }
 
 // photos reads the list and its photos, as pictures of 448 pixels.
@@ -59,15 +78,8 @@ func photos(t *testing.T, use func(p photo, f inference.Frame)) {
 	}
 	require.NoError(t, json.Unmarshal(content, &list))
 	for _, pack := range list.Packages {
-		folder := filepath.Join(bin, "photos", strings.ReplaceAll(strings.Trim(pack.Name, "@"), "/", "-"))
 		for _, p := range pack.Photos {
-			file := filepath.Join(folder, p.Path)
-			content, err := os.ReadFile(file)
-			if err != nil {
-				fetchPhotos(t, filepath.Join(bin, "photos"))
-				content, err = os.ReadFile(file)
-			}
-			require.NoError(t, err)
+			content := fetched(t, strings.ReplaceAll(strings.Trim(pack.Name, "@"), "/", "-"), p.Path)
 			sum := sha256.Sum256(content)
 			require.Equal(t, p.SHA256, hex.EncodeToString(sum[:]), p.Path)
 			decoded, _, err := image.Decode(strings.NewReader(string(content)))

