@@ -26,6 +26,7 @@ import (
 	"touchline/agent/sfu/sfutest"
 	"touchline/configs"
 	"touchline/internal/e2e/stage"
+	"touchline/media"
 	"touchline/media/codec/codectest"
 	"touchline/media/source"
 	"touchline/media/source/catalog"
@@ -134,9 +135,15 @@ func (h *fixture) outputs(to bot.OutputSettings) *bot.Outputs {
 // viewer watches a room.
 func (h *fixture) viewer(roomName string) *stage.Viewer {
 	h.t.Helper()
+	return h.viewerWith(roomName, nil)
+}
+
+// viewerWith watches a room and passes on each picture.
+func (h *fixture) viewerWith(roomName string, onPicture func(media.VideoFrame)) *stage.Viewer {
+	h.t.Helper()
 	token, err := conn.ViewerToken(h.keys, conn.Person{Room: roomName, Identity: "viewer"})
 	require.NoError(h.t, err)
-	v, err := stage.NewViewer(stage.ViewerOptions{URL: h.url, Token: token, Log: zerolog.Nop()})
+	v, err := stage.NewViewer(stage.ViewerOptions{URL: h.url, Token: token, OnPicture: onPicture, Log: zerolog.Nop()})
 	require.NoError(h.t, err)
 	h.run("viewer of "+roomName, v.Run)
 	return v

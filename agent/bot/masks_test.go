@@ -223,8 +223,8 @@ func TestMasksInARoom(t *testing.T) {
 }
 
 // TestSourceTurns: a camera, in a real room, turns by 90 degrees: by the extension for the orientation, or with pictures of another size. From
-// the first turned picture, masks cover everything, the zone rests, and its rule shows a problem. Once the regions are confirmed, the mask
-// covers its share of the turned picture. The same again when the camera turns back.
+// the first turned picture, masks cover everything, also in the delayed picture; the zone rests, and its rule shows a problem. Once the
+// regions are confirmed, the mask covers its share of the turned picture. The same again when the camera turns back.
 func TestSourceTurns(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -245,7 +245,7 @@ func TestSourceTurns(t *testing.T) {
 			t.Cleanup(cam.Close)
 			cam.Picture.Store(&wide)
 			cfg := configs.Default()
-			cfg.Pacing.InitialDelay, cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = time.Second, h.url, name
+			cfg.Pacing.InitialDelay, cfg.Media.MaskDelayed, cfg.Agent.LiveKit.URL, cfg.Agent.LiveKit.Room = time.Second, true, h.url, name
 			cfg.Agent.Alert.Rules = []alert.Rule{{When: `a person enters the zone "yard"`}}
 			corner := []polygon.Point{{0.74, 0.85}, {1, 0.85}, {1, 1}, {0.74, 1}}
 			for _, kind := range []string{region.Mask, region.Zone} {
@@ -258,6 +258,9 @@ func TestSourceTurns(t *testing.T) {
 			})
 			require.NoError(t, err)
 			h.camera(name, cam.URL("turning", ""))
+			h.viewerWith(name, func(f media.VideoFrame) {
+				m.see(map[bool]string{false: "delayed", true: "delayed, tall"}[f.Height > f.Width], f.Width, f.Height, f.Pix)
+			})
 			h.run("bot", b.Run)
 			// fits waits until the regions do or do not fit a picture that is higher than wide, or wider than high.
 			fits := func(tall, want bool) {
@@ -271,28 +274,39 @@ func TestSourceTurns(t *testing.T) {
 				require.Eventually(t, func() bool { return (b.Snapshot().Covered == "") == want }, patience, 10*time.Millisecond)
 				require.Equal(t, !want, b.Regions.View().Regions[1].Rests, "the zone")
 			}
-			looks := func() {
+			more := func(place string) {
 				t.Helper()
-				before := m.count("prompt")
-				require.Eventually(t, func() bool { return m.count("prompt") > before+3 }, patience, 10*time.Millisecond)
+				before := m.count(place)
+				require.Eventually(t, func() bool { return m.count(place) > before+3 }, patience, 10*time.Millisecond, place)
 			}
 			fits(false, true)
-			looks()
+			more("prompt")
+			more("delayed")
 			for _, turned := range []bool{true, false} {
 				turn(cam, turned)
 				fits(turned, false)
 				if turned {
+					more("delayed, tall")
 					m.mu.Lock()
 					require.Zero(t, m.tall, "turned pictures that are not covered")
 					m.mu.Unlock()
 				}
 				require.NoError(t, b.Regions.Confirm("ana", time.Now()))
 				fits(turned, true)
-				looks()
+				more("prompt")
 				f, err := b.Newest(t.Context())
 				require.NoError(t, err)
 				require.Equal(t, turned, f.Height > f.Width)
 				require.Greater(t, slices.Max(f.Pix[:3*f.Width]), byte(200), "the picture is back")
+				if turned {
+					m.mu.Lock()
+					before := m.tall
+					m.mu.Unlock()
+					require.Eventually(t, func() bool { m.mu.Lock(); defer m.mu.Unlock(); return m.tall > before+30 }, patience, 10*time.Millisecond)
+				}
+			}
+			for range 3 {
+				more("delayed")
 			}
 			m.mu.Lock()
 			defer m.mu.Unlock()

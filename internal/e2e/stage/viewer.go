@@ -74,7 +74,9 @@ type ViewerOptions struct {
 	Reader bool
 	// Levels records the level of each 10 ms of the bot's voice.
 	Levels bool
-	Log    zerolog.Logger
+	// OnPicture gets each decoded picture; may be nil.
+	OnPicture func(media.VideoFrame)
+	Log       zerolog.Logger
 }
 
 // Level is the root mean square of 10 ms of the bot's voice.
@@ -244,6 +246,9 @@ func (v *Viewer) watch(ctx context.Context, t *webrtc.TrackRemote, p *lksdk.Remo
 }
 
 func (v *Viewer) onPicture(f media.VideoFrame) {
+	if v.opts.OnPicture != nil {
+		v.opts.OnPicture(f)
+	}
 	n, ok := worlds.ReadCounter(f)
 	v.mu.Lock()
 	defer v.mu.Unlock()
