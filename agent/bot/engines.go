@@ -192,6 +192,8 @@ func (r *Engines) take(cfg Settings, patient bool) (*sharedEngine, error) {
 
 // add adds the engine of a caller, who runs it and closes it.
 func (r *Engines) add(e *Engine, choice agent.EngineChoice) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	r.shared = append(r.shared, &sharedEngine{Engine: e, choice: choice, given: true, rooms: 1, begin: true, running: true})
 }
 

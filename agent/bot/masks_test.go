@@ -379,24 +379,23 @@ func (m *marked) readRecording(t *testing.T, page, room string) {
 	}
 	require.NoError(t, err)
 	defer server.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	ffmpeg := func(arguments ...string) []byte {
-		cmd := exec.CommandContext(ctx, "ffmpeg", append([]string{"-v", "error", "-nostdin"}, arguments...)...)
-		var problem strings.Builder
-		cmd.Stderr = &problem
-		out, err := cmd.Output()
-		require.NoError(t, err, "%s; mediamtx: %s", &problem, server.Log())
-		return out
-	}
 	const width, height = 320, 180
 	recording := filepath.Join(t.TempDir(), "recording.mkv")
-	ffmpeg("-rtsp_transport", "tcp", "-t", "3", "-i", fmt.Sprintf("rtsp://127.0.0.1:%d/open-whep", server.RTSP), "-map", "0:v", "-c", "copy", recording)
-	pix := ffmpeg("-i", recording, "-vf", fmt.Sprintf("fps=10,scale=%d:%d:flags=area", width, height), "-f", "rawvideo", "-pix_fmt", "rgb24", "-")
+	ffmpeg := func(arguments ...string) ([]byte, error) {
+		return exec.CommandContext(t.Context(), "ffmpeg", append([]string{"-v", "error", "-nostdin", "-y"}, arguments...)...).Output()
+	}
+	address := fmt.Sprintf("rtsp://127.0.0.1:%d/open-whep", server.RTSP)
+	var pix []byte
+	require.Eventually(t, func() bool { // MediaMTX waits 10 s for its source, which may take longer on a busy machine
+		_, err := ffmpeg("-rtsp_transport", "tcp", "-t", "3", "-i", address, "-map", "0:v", "-c", "copy", recording)
+		if err == nil {
+			pix, err = ffmpeg("-i", recording, "-vf", fmt.Sprintf("fps=10,scale=%d:%d:flags=area", width, height), "-f", "rawvideo", "-pix_fmt", "rgb24", "-")
+		}
+		return err == nil && len(pix) > 10*3*width*height
+	}, patience, time.Second)
 	for picture := range slices.Chunk(pix, 3*width*height) {
 		m.see("recording", width, height, picture)
 	}
-	require.Greater(t, m.count("recording"), 10)
 }
 
 // startMosquitto runs Mosquitto and returns its address.

@@ -187,7 +187,9 @@ func (m *Masks) fields(f *body) {
 func number(f *body, v *float64) {
 	bits := math.Float64bits(*v)
 	field(f, &bits, 8)
-	*v = math.Float64frombits(bits)
+	if f.reading { // the shapes that are appended belong to others
+		*v = math.Float64frombits(bits)
+	}
 }
 
 // Append appends the message to b.

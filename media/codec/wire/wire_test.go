@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"io"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,6 +37,17 @@ func samples() map[wire.Kind][]byte {
 
 func triangle(x float64) polygon.Shape {
 	return polygon.Shape{Aspect: 16.0 / 9, Points: []polygon.Point{{0, 0}, {x, 0}, {0, 0.7}}}
+}
+
+// TestMasksAreShared: the race detector sees that Append does not write to the shapes, which others read.
+func TestMasksAreShared(t *testing.T) {
+	t.Parallel()
+	m := wire.Masks{Masks: polygon.Masks{Shapes: []polygon.Shape{triangle(1)}}}
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() { m.Append(nil) })
+	}
+	wg.Wait()
 }
 
 // parse parses a body of any kind and appends it again.
