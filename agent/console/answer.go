@@ -27,6 +27,7 @@ const maxBody = 64 << 10
 type problem struct {
 	status  int
 	retry   int    // seconds after which the client may try again; 0 for no advice
+	late    bool   // of a client beyond a rate, which waits for this answer
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	Request string `json:"request_id"`
@@ -227,6 +228,9 @@ func (s *Server) wrap(h apiFunc) http.HandlerFunc {
 			s.requests.WithLabelValues(r.Pattern, strconv.Itoa(cmp.Or(w.status, http.StatusOK))).Inc()
 		}()
 		if err := h(w, r); err != nil {
+			if p, ok := errors.AsType[*problem](err); ok && p.late {
+				s.detention.Wait(r.Context())
+			}
 			fail(w, r, id, err, s.log)
 		}
 	}

@@ -148,12 +148,13 @@ type Server struct {
 	served  []string      // method and path of every operation
 	busy    chan struct{} // slots for making pictures on request
 
-	readers  *limit.Seats
-	reads    *limit.Rates           // requests that change nothing
-	changes  *limit.Rates           // all others, each of which may be a line in the log
-	pictures *limit.Rates           // that are encoded on request
-	requests *prometheus.CounterVec // finished, by route and status
-	expired  prometheus.Counter     // ended with their links
+	readers   *limit.Seats
+	reads     *limit.Rates           // requests that change nothing
+	changes   *limit.Rates           // all others, each of which may be a line in the log
+	pictures  *limit.Rates           // that are encoded on request
+	detention limit.Detention        // of requests beyond a rate
+	requests  *prometheus.CounterVec // finished, by route and status
+	expired   prometheus.Counter     // ended with their links
 
 	readTime, writeTime time.Duration
 	announce            sync.Once
@@ -181,10 +182,11 @@ func New(opts Options) (*Server, error) {
 		guard: g,
 		busy:  make(chan struct{}, 2),
 
-		readers:  limit.NewSeats("readers", readers()),
-		reads:    limit.NewRates("requests", readRate, readBurst),
-		changes:  limit.NewRates("changes", changeRate, changeBurst),
-		pictures: limit.NewRates("pictures", pictureRate, pictureBurst),
+		readers:   limit.NewSeats("readers", readers()),
+		reads:     limit.NewRates("requests", readRate, readBurst),
+		changes:   limit.NewRates("changes", changeRate, changeBurst),
+		pictures:  limit.NewRates("pictures", pictureRate, pictureBurst),
+		detention: limit.NewDetention(),
 
 		readTime: readTime, writeTime: writeTime,
 	}

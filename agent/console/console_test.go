@@ -24,6 +24,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
 
 	"touchline/agent"
 	"touchline/agent/access"
@@ -319,7 +320,7 @@ func open(tb testing.TB, opts console.Options, prepare ...func(*console.Server))
 		f(s)
 	}
 	ctx, stop := context.WithCancel(tb.Context())
-	r := &running{Server: s, t: tb, client: &http.Client{Transport: &http.Transport{}}, stop: stop, ended: make(chan error, 1)}
+	r := &running{Server: s, t: tb, client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: atOnce}}, stop: stop, ended: make(chan error, 1)}
 	go func() { r.ended <- s.Run(ctx) }()
 	tb.Cleanup(r.close)
 	select {
@@ -389,6 +390,28 @@ func (r *running) ask(method, path, body string, header ...string) answer {
 	data, err := io.ReadAll(resp.Body)
 	require.NoError(r.t, err)
 	return answer{resp.StatusCode, resp.Header, data}
+}
+
+// atOnce is the number of requests of many at the same time: more than wait for their answer beyond a rate.
+const atOnce = 128
+
+// many asks n times, many at once, and counts the answers by status.
+func (r *running) many(n int, ask func(i int) answer) (statuses map[int]int) {
+	statuses = map[int]int{}
+	var mu sync.Mutex
+	var all errgroup.Group
+	all.SetLimit(atOnce)
+	for i := range n {
+		all.Go(func() error {
+			status := ask(i).status
+			mu.Lock()
+			defer mu.Unlock()
+			statuses[status]++
+			return nil
+		})
+	}
+	require.NoError(r.t, all.Wait())
+	return statuses
 }
 
 // connect opens an endless answer; it ends with the test, or after two minutes.

@@ -496,12 +496,8 @@ func TestLoginLimit(t *testing.T) {
 	const token = "correct-horse-battery"
 	var log bytes.Buffer
 	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: console.Config{Token: token}, Log: zerolog.New(zerolog.SyncWriter(&log))})
-	statuses := map[int]int{}
-	var last answer
-	for range 100 {
-		last = r.ask("POST", "/api/login", `{"token":"wrong"}`)
-		statuses[last.status]++
-	}
+	wrong := func(int) answer { return r.ask("POST", "/api/login", `{"token":"wrong"}`) }
+	statuses, last := r.many(100, wrong), wrong(0)
 	require.Equal(t, http.StatusTooManyRequests, last.status)
 	require.LessOrEqual(t, statuses[http.StatusUnauthorized], 20)
 	require.GreaterOrEqual(t, statuses[http.StatusUnauthorized], 5, "a person may mistype")
@@ -527,13 +523,12 @@ func TestBearerLimit(t *testing.T) {
 	for range 50 {
 		require.Equal(t, http.StatusUnauthorized, r.ask("GET", "/api/status", "").status, "no token is no attempt")
 	}
-	statuses := map[int]int{}
-	var last answer
-	for i := range 100 {
-		path := []string{"/api/status", "/metrics", "/rtc"}[i%3]
-		last = r.ask("GET", path, "", "Authorization", "Bearer wrong")
-		statuses[last.status]++
+	wrong := func(i int) answer {
+		return r.ask("GET", []string{"/api/status", "/metrics", "/rtc"}[i%3], "", "Authorization", "Bearer wrong")
 	}
+	statuses, began := r.many(100, wrong), time.Now()
+	last := wrong(0)
+	require.GreaterOrEqual(t, time.Since(began), 300*time.Millisecond, "it waits for its answer")
 	require.Equal(t, http.StatusTooManyRequests, last.status)
 	require.LessOrEqual(t, statuses[http.StatusUnauthorized], 20)
 	require.GreaterOrEqual(t, statuses[http.StatusUnauthorized], 5, "a script may have an old token")
@@ -560,10 +555,9 @@ func TestCookieLimit(t *testing.T) {
 	for range 40 { // pages of five people with the cookie of an earlier token
 		require.Equal(t, http.StatusUnauthorized, r.ask("GET", "/api/status", "", "Cookie", "touchline_token=old").status)
 	}
-	statuses := map[int]int{}
-	for i := range 600 {
-		statuses[r.ask("GET", "/api/status", "", "Cookie", "touchline_token=wrong"+strconv.Itoa(i)).status]++
-	}
+	statuses := r.many(600, func(i int) answer {
+		return r.ask("GET", "/api/status", "", "Cookie", "touchline_token=wrong"+strconv.Itoa(i))
+	})
 	require.Greater(t, statuses[http.StatusTooManyRequests], 300, "%v", statuses)
 	a := r.ask("POST", "/api/login", `{"token":"`+token+`"}`)
 	require.Equal(t, http.StatusNoContent, a.status)

@@ -50,7 +50,9 @@ func tooManyLogins(wait time.Duration) error { return tooMany("logins", wait) }
 // tooMany is the answer to a client beyond the rate of what it asks for.
 func tooMany(what string, wait time.Duration) *problem {
 	seconds := int(math.Ceil(wait.Seconds()))
-	return refuse(http.StatusTooManyRequests, "too_many_"+what, "too many %s; try again in %d s", what, seconds).after(seconds)
+	p := refuse(http.StatusTooManyRequests, "too_many_"+what, "too many %s; try again in %d s", what, seconds).after(seconds)
+	p.late = true
+	return p
 }
 
 // logRefused logs refused login attempts at a bounded rate.

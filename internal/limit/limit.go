@@ -1,6 +1,6 @@
 // Package limit bounds what clients do and hold: a rate limiter with a token bucket for each key, and places for what is open at once.
 //
-// It owns the buckets and the places. It reads no clock and does not wait.
+// It owns the buckets and the places. It reads no clock, and only Detention waits.
 package limit
 
 import (

@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
-	"time"
 
 	"touchline/internal/limit"
 )
@@ -42,7 +41,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		requests = s.posts // they check a token
 	}
 	if wait, ok := requests.Allow(limit.Network(address(r)), s.opts.Now()); !ok {
-		s.detain(r)
+		s.detention.Wait(r.Context())
 		refuseWith(w, TooMany(wait))
 		return
 	}
@@ -64,26 +63,6 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		w.Header().Set("Allow", allowed(session))
 		problem(w, http.StatusMethodNotAllowed, "expected one of "+allowed(session)+" here, got "+r.Method)
-	}
-}
-
-const (
-	// detention is how long a request beyond the rate waits for its answer: a client that asks again at once costs less.
-	detention = 300 * time.Millisecond
-	// maxDetained is how many requests wait so at the same time; further ones have their answer at once.
-	maxDetained = 64
-)
-
-func (s *Server) detain(r *http.Request) {
-	select {
-	case s.detained <- struct{}{}:
-	default:
-		return
-	}
-	defer func() { <-s.detained }()
-	select {
-	case <-time.After(detention):
-	case <-r.Context().Done():
 	}
 }
 

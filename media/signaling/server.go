@@ -143,7 +143,7 @@ type Server struct {
 	opts          Options
 	protocol      string // in logs and errors
 	posts, others *limit.Limiter[netip.Addr]
-	detained      chan struct{} // has room for so many requests beyond the rate
+	detention     limit.Detention // of requests beyond the rate
 
 	mu       sync.Mutex
 	running  bool
@@ -163,7 +163,7 @@ func NewServer(o Options) *Server {
 		opts: o, protocol: strings.ToUpper(o.Name), sessions: map[string]*Session{}, up: make(chan struct{}),
 		seats:  limit.NewSeats(o.Client+"s", limit.Shares(int64(o.MaxSessions), leastSessions)),
 		posts:  limit.New[netip.Addr](perSecond, burst),
-		others: limit.New[netip.Addr](20*perSecond, 20*burst), detained: make(chan struct{}, maxDetained),
+		others: limit.New[netip.Addr](20*perSecond, 20*burst), detention: limit.NewDetention(),
 	}
 }
 
