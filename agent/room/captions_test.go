@@ -197,12 +197,16 @@ func TestHeard(t *testing.T) {
 	run(t, func(ctx context.Context) error { _ = captions.Run(ctx); return nil })
 	r := joinCaptionReader(t, s)
 	boss := joinCaptionReaderAs(t, s, conn.Person{Room: "match", Identity: "boss", Attributes: control.Attributes(conn.Keys{}, access.Grant{Rights: access.Instruct})})
+	watch := joinCaptionReaderAs(t, s, conn.Person{Room: "match", Identity: "watch", Attributes: control.Attributes(conn.Keys{}, access.Grant{Rights: access.Watch})})
+	may := joinCaptionReaderAs(t, s, conn.Person{
+		Room: "match", Identity: "may", Attributes: control.Attributes(conn.Keys{}, access.Grant{Rights: access.Watch | access.Transcribe}),
+	})
 	ann := joinSpeaker(t, s, speakerToken(t, s, "ann", 0), 2, webrtc.MimeTypeOpus, voicePace)
 	eventually(t, func() bool {
 		in := bot.CurrentRoom()
-		return in != nil && in.GetParticipantByIdentity("reader") != nil && in.GetParticipantByIdentity("boss") != nil
+		return in != nil && in.GetParticipantByIdentity("ann") != nil && len(in.GetRemoteParticipants()) == 5
 	}, "the bot sees all")
-	eventually(t, func() bool { return r.knows("ann", ann.pub.SID()) }, "the reader sees the microphone")
+	eventually(t, func() bool { return r.knows("ann", ann.pub.SID()) && may.knows("ann", ann.pub.SID()) }, "they see the microphone")
 
 	track := ann.pub.SID()
 	say := func(text string, final bool, order *agent.SpokenOrder) {
@@ -213,7 +217,8 @@ func TestHeard(t *testing.T) {
 	arrived := func(n int) {
 		eventually(t, func() bool {
 			streams, legacy, _ := r.got()
-			return len(streams) == n && len(legacy) == n
+			allowed, older, _ := may.got()
+			return len(streams) == n && len(legacy) == n && len(allowed) == n && len(older) == n
 		}, "a text")
 	}
 	say("Hey", false, nil)
@@ -244,4 +249,14 @@ func TestHeard(t *testing.T) {
 	defer r.mu.Unlock()
 	require.Empty(t, r.heard, "a viewer gets no orders")
 	require.Equal(t, []string{"ann " + track, "ann " + track, "ann " + track}, r.legacyOf)
+
+	captions.Caption(agent.Caption{Segment: "c", Text: "Saved!", Final: true})
+	eventually(t, func() bool { streams, _, _ := watch.got(); return len(streams) > 0 }, "a comment")
+	streams, legacy, _ = watch.got()
+	for _, s := range streams {
+		require.Equal(t, "Saved!", s.text, "no words of people")
+	}
+	for _, l := range legacy {
+		require.Equal(t, "Saved!", l.Text)
+	}
 }

@@ -405,6 +405,17 @@ func (s *Supervisor) link(p *lksdk.RemoteParticipant) string {
 	return s.opts.Control.Link(p, time.Now())
 }
 
+// Readers lists the participants of room that may read what people say. It returns true if all of them may.
+func (s *Supervisor) Readers(room *lksdk.Room) (identities []string, all bool) {
+	list := room.GetRemoteParticipants()
+	for _, p := range list {
+		if c := s.opts.Control; c == nil || c.Reads(p, time.Now()) {
+			identities = append(identities, p.Identity())
+		}
+	}
+	return identities, len(identities) == len(list)
+}
+
 // Instructors lists the participants of room, which may be nil, that may instruct the commentator.
 func (s *Supervisor) Instructors(room *lksdk.Room) (out []string) {
 	if room == nil {

@@ -56,6 +56,9 @@ const alertPatience = time.Minute
 // lastCaptions bounds the sending of the queue at the end of Run.
 const lastCaptions = 300 * time.Millisecond
 
+// maxDestinations bounds the recipients of a packet, whose identities are in it.
+const maxDestinations = 100
+
 // maxTrackless bounds the older packets that wait for a track.
 const maxTrackless = 32
 
@@ -367,12 +370,12 @@ func (c *Captions) track(spoken bool) string {
 
 // older sends a step as the older Transcription packet, which must name a track of the bot. Without one, the newest step of each segment
 // waits. LiveKit does not encrypt this packet, so an encrypted room does without.
-func (c *Captions) older(room *lksdk.Room, t *livekit.Transcription) {
+func (c *Captions) older(room *lksdk.Room, t *livekit.Transcription, to ...string) {
 	if c.sup.Encrypted() {
 		return
 	}
 	if t.GetTrackId() != "" {
-		c.send(room, &livekit.DataPacket{Value: &livekit.DataPacket_Transcription{Transcription: t}})
+		c.send(room, &livekit.DataPacket{Value: &livekit.DataPacket_Transcription{Transcription: t}}, to...)
 		return
 	}
 	c.trackless = append(slices.DeleteFunc(c.trackless, func(earlier *livekit.Transcription) bool {
@@ -381,7 +384,8 @@ func (c *Captions) older(room *lksdk.Room, t *livekit.Transcription) {
 	c.trackless = c.trackless[max(0, len(c.trackless)-maxTrackless):]
 }
 
-// heard publishes a participant's speech as LiveKit's agents do: the text so far as a separate stream under the participant's identity.
+// heard publishes a participant's speech as LiveKit's agents do: the text so far as a separate stream under the participant's identity,
+// to those that may read it.
 // An order goes to its speaker and to all authorised participants.
 func (c *Captions) heard(room *lksdk.Room, h agent.Heard) {
 	if h.Order != nil {
@@ -399,22 +403,27 @@ func (c *Captions) heard(room *lksdk.Room, h agent.Heard) {
 	if len(text) > maxPayload {
 		text = strings.ToValidUTF8(text[:maxPayload], "")
 	}
+	groups := [][]string{nil} // everyone
+	if readers, all := c.sup.Readers(room); !all {
+		groups = slices.Collect(slices.Chunk(readers, maxDestinations))
+	}
 	c.heardTexts++
 	id := h.Segment + "-" + strconv.FormatUint(c.heardTexts, 10)
-	header := streamHeader(id, topicTranscription, attributes, time.Now())
-	header.ParticipantIdentity = h.Identity
-	c.send(room, header)
-	if text != "" {
-		c.send(room, streamChunk(id, 0, text))
+	for _, to := range groups {
+		header := streamHeader(id, topicTranscription, attributes, time.Now())
+		header.ParticipantIdentity = h.Identity
+		c.send(room, header, to...)
+		if text != "" {
+			c.send(room, streamChunk(id, 0, text), to...)
+		}
+		c.send(room, streamTrailer(id, nil), to...)
+		if h.Track != "" {
+			c.older(room, &livekit.Transcription{
+				TranscribedParticipantIdentity: h.Identity, TrackId: h.Track,
+				Segments: []*livekit.TranscriptionSegment{{Id: h.Segment, Text: text, Final: h.Final, Language: h.Language}},
+			}, to...)
+		}
 	}
-	c.send(room, streamTrailer(id, nil))
-	if h.Track == "" {
-		return
-	}
-	c.older(room, &livekit.Transcription{
-		TranscribedParticipantIdentity: h.Identity, TrackId: h.Track,
-		Segments: []*livekit.TranscriptionSegment{{Id: h.Segment, Text: text, Final: h.Final, Language: h.Language}},
-	})
 }
 
 // alert sends a phase of an alert. If that fails, the alert stays first in the queue, because the connection is probably being renewed.
@@ -444,10 +453,12 @@ func (c *Captions) data(room *lksdk.Room, topic string, v any, to ...string) boo
 		c.log.Warn().Err(err).Int("bytes", len(b)).Str("topic", topic).Msg("record too large for a data packet")
 		return true
 	}
-	return c.send(room, userPacket(topic, b, to...))
+	return c.send(room, userPacket(topic, b), to...)
 }
 
-func (c *Captions) send(room *lksdk.Room, p *livekit.DataPacket) bool {
+// send sends a packet to some participants, or to all.
+func (c *Captions) send(room *lksdk.Room, p *livekit.DataPacket, to ...string) bool {
+	p.DestinationIdentities = to
 	err := c.post(room, p)
 	if err != nil {
 		c.log.Debug().Err(err).Msg("data packet not sent")

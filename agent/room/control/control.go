@@ -169,6 +169,8 @@ type Room interface {
 	SetState(s agent.Status)
 	// Instructors lists the participants that may instruct the commentator.
 	Instructors(room *lksdk.Room) []string
+	// Readers lists the participants that may read what people say. It returns true if all of the room may.
+	Readers(room *lksdk.Room) (identities []string, all bool)
 	// Transcribes reports whether the server lets the bot send text in the name of others.
 	Transcribes() bool
 	// Encrypted reports whether everything that the bot publishes is end-to-end encrypted.
@@ -197,6 +199,12 @@ func (c *Control) Check(room *lksdk.Room) {
 // Rights returns what a participant may do.
 func (c *Control) Rights(p *lksdk.RemoteParticipant, now time.Time) access.Rights {
 	return c.rightsOf(callerOf(p, p.Identity()), now)
+}
+
+// Reads reports whether a participant may read what people say: with listed rights, only if the right is one of them.
+func (c *Control) Reads(p *lksdk.RemoteParticipant, now time.Time) bool {
+	_, listed := p.Attributes()[AttributeRights]
+	return !listed || c.Rights(p, now).Allow(access.Needed("heard"))
 }
 
 // Link returns the id of the link that a participant joined by; "" for none, and for one that may set its own attributes.

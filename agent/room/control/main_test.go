@@ -24,13 +24,14 @@ type presence struct {
 	encrypted bool
 }
 
-func (*presence) RoomName() string                 { return "match" }
-func (*presence) Identity() string                 { return "bot" }
-func (*presence) CurrentRoom() *lksdk.Room         { return nil }
-func (p *presence) VoiceSID() string               { return p.voice }
-func (*presence) VideoSID() string                 { return "" }
-func (*presence) SetState(agent.Status)            {}
-func (*presence) Instructors(*lksdk.Room) []string { return nil }
-func (p *presence) Transcribes() bool              { return !p.mute }
-func (p *presence) Encrypted() bool                { return p.encrypted }
-func (*presence) Fail(error)                       {}
+func (*presence) RoomName() string                     { return "match" }
+func (*presence) Identity() string                     { return "bot" }
+func (*presence) CurrentRoom() *lksdk.Room             { return nil }
+func (p *presence) VoiceSID() string                   { return p.voice }
+func (*presence) VideoSID() string                     { return "" }
+func (*presence) SetState(agent.Status)                {}
+func (*presence) Instructors(*lksdk.Room) []string     { return nil }
+func (*presence) Readers(*lksdk.Room) ([]string, bool) { return nil, true }
+func (p *presence) Transcribes() bool                  { return !p.mute }
+func (p *presence) Encrypted() bool                    { return p.encrypted }
+func (*presence) Fail(error)                           {}
