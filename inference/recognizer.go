@@ -69,6 +69,8 @@ type Hearing struct {
 	Addressed bool
 	// Live means that a person waits while speaking: it takes precedence over recordings.
 	Live bool
+	// First takes precedence over other live speech in a recognizer that runs few at once: the speaker may instruct.
+	First bool
 }
 
 // Transcript is the text of a part of a recording or of an utterance.

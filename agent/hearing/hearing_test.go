@@ -356,8 +356,9 @@ func TestWakeWords(t *testing.T) {
 		}, s.bot.finals(), "what is no order is nobody's business")
 		require.Equal(t, command.Stop, s.bot.heard[2].Order.Command)
 		var addressed []bool
-		for _, h := range s.asr.asked {
+		for i, h := range s.asr.asked {
 			addressed = append(addressed, h.Addressed)
+			require.Equal(t, i >= 3, h.First, "who may instruct goes first")
 			require.Equal(t, []string{"hey touchline"}, h.WakeWords)
 		}
 		require.Equal(t, []bool{false, false, false, false, false, false, true, false, false}, addressed)

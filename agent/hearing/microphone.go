@@ -144,7 +144,8 @@ func newMicrophone(e *Ears, info agent.Microphone) (*microphone, error) {
 	if m.receiver, err = sound.NewReceiver(m, rate); err != nil {
 		return nil, err
 	}
-	m.session = live.New(e.opts.Recognizer, live.Config{Hearing: e.hearing(false), Admit: m.admit, Every: e.opts.Step}, m.event)
+	cfg := live.Config{Hearing: e.hearing(false, info.Instructs), Admit: m.admit, Every: e.opts.Step}
+	m.session = live.New(e.opts.Recognizer, cfg, m.event)
 	return m, nil
 }
 
@@ -152,9 +153,9 @@ func newMicrophone(e *Ears, info agent.Microphone) (*microphone, error) {
 func usual() vad.Config { return vad.Config{Least: leastSpeech, Steady: vad.SteadySpeech} }
 
 // hearing returns the recognizer's settings for a microphone.
-func (e *Ears) hearing(addressed bool) inference.Hearing {
+func (e *Ears) hearing(addressed, instructs bool) inference.Hearing {
 	words := e.bot.Hearing().WakeWords
-	return inference.Hearing{Context: strings.Join(words, ", "), WakeWords: words, Addressed: addressed}
+	return inference.Hearing{Context: strings.Join(words, ", "), WakeWords: words, Addressed: addressed, First: instructs}
 }
 
 // update sets the room's information about the microphone.
@@ -163,6 +164,10 @@ func (m *microphone) update(info agent.Microphone, now time.Time) {
 	defer m.mu.Unlock()
 	if info.Muted && !m.info.Muted {
 		m.ends = now // its utterance ends
+		m.wake.Set()
+	}
+	if info.Instructs != m.info.Instructs {
+		m.stale = true
 		m.wake.Set()
 	}
 	m.info = info
@@ -312,9 +317,10 @@ func (m *microphone) turn(now time.Time) error {
 	begins := m.holds
 	sets := begins || ends || closes || m.stale
 	m.holds, m.stale = false, false
+	instructs := m.info.Instructs
 	m.mu.Unlock()
 	if sets {
-		m.session.Set(m.ears.hearing(open || m.ears.talks(m.identity)))
+		m.session.Set(m.ears.hearing(open || m.ears.talks(m.identity), instructs))
 	}
 	if begins {
 		m.push(now)

@@ -13,6 +13,9 @@ func Segments(line string) (words []string, ends []int, err error) {
 	return words, ends, err
 }
 
+// OneSlot lets one process run at a time; before the first.
+func OneSlot(r *Recognizer) { r.slots = make(chan struct{}, 1) }
+
 // Grammar is grammar.
 func Grammar(wake, orders []string, addressed, polite bool) string {
 	return grammar(wake, orders, addressed, polite)

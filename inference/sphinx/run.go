@@ -65,14 +65,30 @@ type search struct {
 	text  string // the grammar, or the wake words with their thresholds
 }
 
-// run decodes 16-bit PCM in a process and returns the words that it found. Its files exist in memory only.
-func (r *Recognizer) run(ctx context.Context, pcm []byte, s search) ([]segment, error) {
+// enter waits for a slot. One process at a time is in line for the next, and those that go first are behind that one at most.
+func (r *Recognizer) enter(ctx context.Context, first bool) error {
+	if !first {
+		select {
+		case r.line <- struct{}{}:
+			defer func() { <-r.line }()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	select {
 	case r.slots <- struct{}{}:
-		defer func() { <-r.slots }()
+		return nil
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return ctx.Err()
 	}
+}
+
+// run decodes 16-bit PCM in a process and returns the words that it found. Its files exist in memory only.
+func (r *Recognizer) run(ctx context.Context, pcm []byte, s search, first bool) ([]segment, error) {
+	if err := r.enter(ctx, first); err != nil {
+		return nil, err
+	}
+	defer func() { <-r.slots }()
 	ctx, cancel := context.WithTimeoutCause(ctx, runTime, fmt.Errorf("no answer of %s within %v", program, runTime))
 	defer cancel()
 	args := append([]string{

@@ -38,7 +38,8 @@ type Recognizer struct {
 	path, model string
 	orders      []string
 	wake        []string
-	slots       chan struct{}
+	slots       chan struct{} // of running processes
+	line        chan struct{} // for the next slot, unless an utterance goes first
 
 	mu       sync.Mutex
 	searches map[string]*searches // by wake words
@@ -62,7 +63,7 @@ const DefaultWake = "hey touchline"
 func Open(o Options) (*Recognizer, error) {
 	r := &Recognizer{
 		model: cmp.Or(o.Model, modelFolder), wake: o.WakeWords, searches: map[string]*searches{},
-		slots: make(chan struct{}, runtime.NumCPU()),
+		slots: make(chan struct{}, runtime.NumCPU()), line: make(chan struct{}, 1),
 	}
 	var err error
 	if r.path, err = installed(r.model); err != nil {
@@ -272,14 +273,14 @@ func (r *Recognizer) understand(ctx context.Context, sound []float32, h inferenc
 	var known, free []segment
 	g, gctx := rescue.WithContext(ctx)
 	g.Go(func() (err error) {
-		known, err = r.run(gctx, pcm, grammars[0])
+		known, err = r.run(gctx, pcm, grammars[0], h.First)
 		return err
 	})
 	g.Go(func() (err error) {
 		// Narrow beams and sounds without their neighbours make it as fast as the grammar.
 		free, err = r.run(gctx, pcm, search{words: grammars[0].words, args: []string{
 			"-allphone", filepath.Join(r.model, phonesFile), "-allphone_ci", "yes", "-beam", "1e-20", "-pbeam", "1e-20", "-lw", "2.0",
-		}})
+		}}, h.First)
 		return err
 	})
 	if err := g.Wait(); err != nil {
@@ -287,7 +288,7 @@ func (r *Recognizer) understand(ctx context.Context, sound []float32, h inferenc
 	}
 	j := compare(known, free, s.wake)
 	if !good(j) {
-		if known, err = r.run(ctx, pcm, grammars[1]); err != nil {
+		if known, err = r.run(ctx, pcm, grammars[1], h.First); err != nil {
 			return "", err
 		}
 		if j = compare(known, free, s.wake); !good(j) {

@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
 
 	"touchline/inference"
 	"touchline/inference/sphinx"
@@ -103,6 +104,33 @@ func TestSpokenOrders(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, got.Text, "digital silence")
 	}
+}
+
+// TestFirst: speech that goes first does not wait for the other speech that waits.
+func TestFirst(t *testing.T) {
+	r := open(t)
+	sphinx.OneSlot(r)
+	const others = 12
+	done := make(chan struct{}, others)
+	var all errgroup.Group
+	hear := func(h inference.Hearing) error {
+		for _, err := range r.Transcribe(t.Context(), make([]float32, inference.RecognizerRate/2), h) {
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for range others {
+		all.Go(func() error {
+			defer func() { done <- struct{}{} }()
+			return hear(inference.Hearing{})
+		})
+	}
+	<-done // all others wait
+	require.NoError(t, hear(inference.Hearing{First: true}))
+	require.LessOrEqual(t, len(done), 8, "each of its three processes waits for the one that runs and for one more")
+	require.NoError(t, all.Wait())
 }
 
 func TestWhatItRefuses(t *testing.T) {
