@@ -207,6 +207,8 @@ func TestPlacesOfSenders(t *testing.T) {
 	holder = "another link"
 	require.Equal(t, 2, received(20), "half of all for an address")
 	require.Len(t, srv.Sessions(), 10)
+	resp, _ := srv.request(t, http.MethodPost, "/whip/match", offer, "Content-Type", "application/sdp", "Authorization", "Bearer "+goodKey)
+	require.Equal(t, http.StatusCreated, resp.StatusCode, "a configured key has the operator's place")
 }
 
 func TestSilenceAndAbsenceEndASession(t *testing.T) {

@@ -35,6 +35,8 @@ type Sender struct {
 	Right signaling.Right
 	// With is passed from Options.Authorize to Options.Open.
 	With any
+
+	configured bool // it has one of Options.Keys, and finds a place as the operator does
 }
 
 // StreamKey is the password of one sender, for programs that do not use LiveKit
@@ -130,7 +132,7 @@ func (s *Server) authorize(token, room string) (Sender, error) {
 			wrongRoom = true
 			continue
 		}
-		return Sender{Key: k.Key, Identity: k.Identity, Name: k.Name}, nil
+		return Sender{Key: k.Key, Identity: k.Identity, Name: k.Name, configured: true}, nil
 	}
 	switch {
 	case wrongRoom:
@@ -156,7 +158,8 @@ func (s *Server) accept(ctx context.Context, r signaling.Request) (*signaling.Se
 		return nil, err
 	}
 	x := newSession(s, sender, o.upright)
-	return s.Start(limit.WithClient(ctx, limit.Client{Token: sender.Holder, From: r.From}), signaling.SessionOptions{
+	who := limit.Client{Token: sender.Holder, From: r.From, Operator: sender.configured}
+	return s.Start(limit.WithClient(ctx, who), signaling.SessionOptions{
 		Request: r, Offer: o.Offer, Media: m, Interceptors: interceptors, Prepare: x.prepare, Enter: x.enter, Run: x.run, Left: x.leave,
 	})
 }
