@@ -114,10 +114,13 @@ func TestFlood(t *testing.T) {
 	program, err := exec.LookPath("touchline-slim")
 	require.NoError(t, err, "make build makes it")
 	soak := soakCmd{Seed: 1, Length: 24 * time.Second, Rooms: 2, Hostile: 4}
-	figures := measured(t, runCmd{Bin: filepath.Dir(program)}, func(r *run) { soak.flood(r, lines{t}) })
+	measure := func() map[string]bench.Figure {
+		return measured(t, runCmd{Bin: filepath.Dir(program)}, func(r *run) { soak.flood(r, lines{t}) })
+	}
+	figures := measure()
 	for _, name := range []string{
 		"alignment p95 of honest rooms during the flood", "CPU of the bot during the flood, times that before",
-		"memory above that during the flood", "memory above that at the end",
+		"memory above that before during the flood", "memory above that before, at the end",
 	} {
 		require.Contains(t, figures, name, "judged by touchline-bench soak, on a machine that is free")
 	}
@@ -127,6 +130,12 @@ func TestFlood(t *testing.T) {
 	}
 	for _, kind := range []string{"participant's request ", "player's offer ", "sender's offer ", "list 200 OK"} {
 		require.Contains(t, what.String(), "hostile: "+kind)
+	}
+	soak.Apart, soak.Length = true, 30*time.Second
+	figures = measure()
+	for _, kind := range apart() {
+		require.Contains(t, figures, "memory above that before during the "+kind)
+		require.Regexp(t, `^[1-9]\d* goroutines, [1-9]`, figures["held by the bot during the "+kind].Text)
 	}
 }
 

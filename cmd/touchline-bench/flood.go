@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"time"
 
 	"touchline/cmd/internal/bench"
@@ -37,11 +38,16 @@ type flooded struct {
 	orders  int
 }
 
+// allKinds is the phase with all kinds of flood.
+const allKinds = "flood"
+
 // phase is a part of a flood.
 type phase struct {
+	name      string
 	from, to  time.Time
 	usage     usage // of the bot
 	peak, end float64
+	held      string          // its goroutines and open files at the end
 	acted     []time.Duration // from an order to the model's look with it
 	aligned   []time.Duration
 }
@@ -59,24 +65,30 @@ func (c *soakCmd) flood(r *run, out io.Writer) {
 		"TOUCHLINE_AGENT_HISTORY_STORE=file", "TOUCHLINE_AGENT_HISTORY_PATH="+store, "TOUCHLINE_AGENT_CONSOLE_TOKEN="+operatorToken,
 		"TOUCHLINE_INFERENCE_RECOGNIZER_PROGRAM=remote", "TOUCHLINE_INFERENCE_RECOGNIZER_URL="+texts.URL+"/good/v1",
 	), "--console", f.console)
-	at.Hostile = hostility{Clients: c.Hostile, Seed: c.Seed, Console: f.console, Length: c.Length / 3, Links: map[string]string{}}
+	floods := []string{allKinds}
+	if c.Apart {
+		floods = apart()
+	}
+	part := c.Length / time.Duration(len(floods)+2)
+	at.Hostile = hostility{Clients: c.Hostile, Seed: c.Seed, Console: f.console, Length: part, Links: map[string]string{}}
 	for _, room := range at.Rooms {
 		var link struct{ Token string }
 		f.post("/api/rooms/"+room+"/links", map[string]any{"rights": []string{"watch", "transcribe"}, "for": "24h"}, &link)
 		at.Hostile.Links[room] = link.Token
 	}
-	r.Wait(min(settleTime, c.Length/3))
-	before := f.phase("before", c.Length/3)
-	clients, _ := startRole(r, roleHostile, at)
-	during := f.phase("flood", c.Length/3)
-	var answers map[string]int
-	if err := clients.says.Decode(&answers); err != nil {
-		r.Check(fmt.Errorf("read the answers to the hostile clients: %w", err))
+	r.Wait(min(settleTime, part))
+	phases := []*phase{f.phase("before", part)}
+	answers := map[string]int{}
+	for _, at.Hostile.Kind = range floods {
+		clients, _ := startRole(r, roleHostile, at)
+		phases = append(phases, f.phase(at.Hostile.Kind, part))
+		if err := clients.says.Decode(&answers); err != nil {
+			r.Check(fmt.Errorf("read the answers to the hostile clients: %w", err))
+		}
+		clients.stop()
 	}
-	clients.stop()
-	after := f.phase("after", c.Length/3)
+	phases = append(phases, f.phase("after", part))
 	f.process.stop()
-	phases := []*phase{before, during, after}
 	for _, e := range alignedComments(r, store) {
 		for _, p := range phases {
 			if at := e.Record.StartedAt; at.After(p.from) && at.Before(p.to) {
@@ -84,7 +96,7 @@ func (c *soakCmd) flood(r *run, out io.Writer) {
 			}
 		}
 	}
-	f.figures(before, during, after)
+	f.figures(phases)
 	for _, answer := range slices.Sorted(maps.Keys(answers)) {
 		r.Note("hostile: "+answer, "%d", answers[answer])
 	}
@@ -93,7 +105,7 @@ func (c *soakCmd) flood(r *run, out io.Writer) {
 
 // phase lets an operator give orders for a while, and measures the bot.
 func (f *flooded) phase(name string, length time.Duration) *phase {
-	p := &phase{from: time.Now()}
+	p := &phase{name: name, from: time.Now()}
 	pid := f.process.cmd.Process.Pid
 	begin := usageOf(f.run, pid, true)
 	for next := p.from; time.Since(p.from) < length; f.Wait(time.Second) {
@@ -104,9 +116,9 @@ func (f *flooded) phase(name string, length time.Duration) *phase {
 			p.acted = append(p.acted, f.order())
 		}
 	}
-	p.usage, p.to = usageOf(f.run, pid, true).since(begin), time.Now()
-	fmt.Fprintf(f.out, "  %s: CPU %.0f %% of a core, memory up to %.0f MB, %.0f MB at the end, orders act after %.0f ms at most\n",
-		name, p.usage.share(), p.peak, p.end, bench.MS(slices.Max(p.acted)))
+	p.usage, p.to, p.held = usageOf(f.run, pid, true).since(begin), time.Now(), f.held()
+	fmt.Fprintf(f.out, "  %s: CPU %.0f %% of a core, memory up to %.0f MB, %.0f MB at the end, %s, orders act after %.0f ms at most\n",
+		name, p.usage.share(), p.peak, p.end, p.held, bench.MS(slices.Max(p.acted)))
 	return p
 }
 
@@ -128,43 +140,68 @@ func (f *flooded) order() time.Duration {
 	}
 }
 
+// held returns the numbers of goroutines and open files of the bot, by its metrics.
+func (f *flooded) held() string {
+	var goroutines, files int
+	for line := range strings.Lines(string(f.ask(http.MethodGet, "/metrics", nil))) {
+		_, _ = fmt.Sscanf(line, "go_goroutines %d", &goroutines) // other lines do not match
+		_, _ = fmt.Sscanf(line, "process_open_fds %d", &files)
+	}
+	return fmt.Sprintf("%d goroutines, %d files", goroutines, files)
+}
+
 // post sends JSON as the operator, and reads the answer into out, which may be nil.
 func (f *flooded) post(path string, in, out any) {
 	b, err := json.Marshal(in)
 	f.Check(err)
-	req, err := http.NewRequestWithContext(f.Context(), http.MethodPost, "http://"+f.console+path, bytes.NewReader(b))
+	b = f.ask(http.MethodPost, path, b)
+	if out != nil {
+		f.Check(json.Unmarshal(b, out))
+	}
+}
+
+// ask sends a request as the operator, and returns the answer.
+func (f *flooded) ask(method, path string, body []byte) []byte {
+	req, err := http.NewRequestWithContext(f.Context(), method, "http://"+f.console+path, bytes.NewReader(body))
 	f.Check(err)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Authorization", "Bearer "+operatorToken)
 	res, err := http.DefaultClient.Do(req)
 	f.Check(err)
 	defer res.Body.Close()
-	b, err = io.ReadAll(res.Body)
+	b, err := io.ReadAll(res.Body)
 	f.Check(err)
 	if res.StatusCode >= http.StatusBadRequest {
-		f.Check(fmt.Errorf("post %s: %s: %s", path, res.Status, b))
+		f.Check(fmt.Errorf("%s %s: %s: %s", method, path, res.Status, b))
 	}
-	if out != nil {
-		f.Check(json.Unmarshal(b, out))
-	}
+	return b
 }
 
-func (f *flooded) figures(before, during, after *phase) {
+func (f *flooded) figures(phases []*phase) {
 	p95 := func(p *phase) float64 { return bench.MS(quantile.Of(p.aligned, 0.95)) }
-	f.Note("comments with a picture before, during and after the flood", "%d, %d, %d",
-		len(before.aligned), len(during.aligned), len(after.aligned))
-	f.AtLeast("comments during the flood", float64(len(during.aligned)), 1, "")
+	before, after := phases[0], phases[len(phases)-1]
+	f.Note("comments with a picture before and after", "%d, %d", len(before.aligned), len(after.aligned))
 	f.Note("alignment p95 before and after", "%.1f, %.1f ms", p95(before), p95(after))
-	f.AtMost("alignment p95 of honest rooms during the flood", p95(during), 20, "ms")
-	f.Note("CPU of the bot before, during and after", "%.0f, %.0f, %.0f %% of a core",
-		before.usage.share(), during.usage.share(), after.usage.share())
-	f.AtMost("CPU of the bot during the flood, times that before", during.usage.share()/before.usage.share(), 3, "")
+	f.Note("CPU of the bot before and after", "%.0f, %.0f %% of a core", before.usage.share(), after.usage.share())
 	f.Note("memory of the bot before", "%.0f MB", before.peak)
-	f.AtMost("memory above that during the flood", during.peak-before.peak, 150, "MB")
-	f.AtMost("memory above that at the end", after.end-before.peak, 50, "MB")
-	f.Note("orders before and during the flood, median until the model looks with one", "%.0f, %.0f ms",
-		bench.MS(quantile.Of(before.acted, 0.5)), bench.MS(quantile.Of(during.acted, 0.5)))
-	f.AtMost(fmt.Sprintf("the latest of %d orders during the flood", len(during.acted)), quantile.Of(during.acted, 1).Seconds(), 1, "s")
+	f.Note("held by the bot before and after", "%s; %s", before.held, after.held)
+	f.Note("orders before, median until the model looks with one", "%.0f ms", bench.MS(quantile.Of(before.acted, 0.5)))
+	for _, p := range phases[1 : len(phases)-1] {
+		in := " during the " + p.name
+		memory := 80.0
+		f.Note("CPU of the bot"+in, "%.0f %% of a core", p.usage.share())
+		if p.name == allKinds {
+			memory = 150
+			f.AtMost("CPU of the bot"+in+", times that before", p.usage.share()/before.usage.share(), 3, "")
+		}
+		f.AtLeast("comments"+in, float64(len(p.aligned)), 1, "")
+		f.AtMost("alignment p95 of honest rooms"+in, p95(p), 20, "ms")
+		f.AtMost("memory above that before"+in, p.peak-before.peak, memory, "MB")
+		f.Note("held by the bot"+in, "%s", p.held)
+		f.Note("orders"+in+", median until the model looks with one", "%.0f ms", bench.MS(quantile.Of(p.acted, 0.5)))
+		f.AtMost(fmt.Sprintf("the latest of %d orders%s", len(p.acted), in), quantile.Of(p.acted, 1).Seconds(), 1, "s")
+	}
+	f.AtMost("memory above that before, at the end", after.end-before.peak, 50, "MB")
 }
 
 // freeAddress returns an address on this machine that is free now.

@@ -29,6 +29,8 @@ type hostility struct {
 	// participants.
 	Console string            `json:"console"`
 	Links   map[string]string `json:"links"`
+	// Kind is the kind of flood, of apart; all others are all kinds together.
+	Kind string `json:"kind"`
 	// Length of the flood; 0 is until the process is stopped.
 	Length time.Duration `json:"length"`
 }
@@ -51,10 +53,7 @@ func playHostile(ctx context.Context, at location, write func(any) error) error 
 			answers: counts, location: at, number: i, room: at.Rooms[i%len(at.Rooms)],
 			rand: rand.New(rand.NewPCG(at.Hostile.Seed, uint64(i))),
 		}
-		kinds := []func(context.Context) error{c.participate}
-		if at.Hostile.Console != "" {
-			kinds = append(kinds, c.readWithLink, c.offer("whep", "player"), c.offer("whip", "sender"))
-		}
+		kinds := c.kinds()
 		all.Go(func() {
 			for flood.Err() == nil {
 				if err := kinds[i%len(kinds)](flood); err != nil {
@@ -94,6 +93,22 @@ type client struct {
 	rand   *rand.Rand
 	offers []string
 	held   []io.Closer // streams that are never read
+}
+
+// apart returns the kinds of flood that are also measured one after the other.
+func apart() []string { return []string{"readers", "offers", "sockets", "thumbnails"} }
+
+// kinds returns what the clients do, one of them each.
+func (c *client) kinds() []func(context.Context) error {
+	if c.Hostile.Console == "" {
+		return []func(context.Context) error{c.participate}
+	}
+	offer := c.offer("whep", "player")
+	one := map[string]func(context.Context) error{"readers": c.hold, "offers": offer, "sockets": c.speak, "thumbnails": c.thumbnail}
+	if alone := one[c.Hostile.Kind]; alone != nil {
+		return []func(context.Context) error{alone}
+	}
+	return []func(context.Context) error{c.participate, c.readWithLink, offer, c.offer("whip", "sender")}
 }
 
 // participate joins the room, floods it with sound, and sends requests to the bot.
@@ -166,21 +181,27 @@ func (c *client) readWithLink(ctx context.Context) error {
 	in, link := "/api/rooms/"+c.room, c.Hostile.Links[c.room]
 	switch c.rand.IntN(7) {
 	case 0:
-		return c.ask(ctx, "thumbnail", "GET", fmt.Sprintf("%s/frame?w=%d", in, 16+c.rand.IntN(430)), link, "")
+		return c.thumbnail(ctx)
 	case 1:
 		return c.ask(ctx, "list", "GET", in+[]string{"/status", "/history", "/rules", "/settings", "/alerts"}[c.rand.IntN(5)], link, "")
 	case 2:
 		return c.ask(ctx, "body of 1 MB", "POST", in+"/instruction", link, `{"instruction":"`+strings.Repeat("y", 1<<20)+`"}`)
 	case 3:
-		return c.hold(ctx, in+[]string{"/events", "/stream", "/mjpeg", "/audio-stream"}[c.rand.IntN(4)], link)
+		return c.hold(ctx)
 	case 4:
 		return c.ask(ctx, "wrong token", "GET", in+"/status", strconv.FormatUint(c.rand.Uint64(), 36), "")
 	case 5:
-		return c.speak(ctx, link)
+		return c.speak(ctx)
 	default:
 		form := "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\n" + strings.Repeat("z", 1<<18) + "\r\n--b--\r\n"
 		return c.ask(ctx, "upload", "POST", "/v1/audio/transcriptions", link, form)
 	}
+}
+
+// thumbnail asks for the newest picture in one of many widths.
+func (c *client) thumbnail(ctx context.Context) error {
+	path := fmt.Sprintf("/api/rooms/%s/frame?w=%d", c.room, 16+c.rand.IntN(430))
+	return c.ask(ctx, "thumbnail", "GET", path, c.Hostile.Links[c.room], "")
 }
 
 // ask sends a request and drops the answer.
@@ -212,12 +233,13 @@ func (c *client) request(ctx context.Context, method, path, token, body string) 
 	return http.DefaultClient.Do(req)
 }
 
-// maxHeld bounds the streams that a client keeps open.
-const maxHeld = 40
+// maxHeld bounds the streams that a client keeps open: 20 clients have 840.
+const maxHeld = 42
 
 // hold opens a stream and never reads it.
-func (c *client) hold(ctx context.Context, path, token string) error {
-	res, err := c.request(ctx, "GET", path, token, "") //nolint:bodyclose // keep closes it
+func (c *client) hold(ctx context.Context) error {
+	path := "/api/rooms/" + c.room + []string{"/events", "/stream", "/mjpeg", "/audio-stream"}[c.rand.IntN(4)]
+	res, err := c.request(ctx, "GET", path, c.Hostile.Links[c.room], "") //nolint:bodyclose // keep closes it
 	if err != nil {
 		c.count("stream", "broken off")
 		return ctx.Err()
@@ -235,9 +257,9 @@ func (c *client) keep(open io.Closer) {
 }
 
 // speak sends a long message to a live transcription socket.
-func (c *client) speak(ctx context.Context, link string) error {
+func (c *client) speak(ctx context.Context) error {
 	ws, res, err := websocket.DefaultDialer.DialContext(ctx, "ws://"+c.Hostile.Console+"/v1/realtime", http.Header{ //nolint:bodyclose // empty
-		"Authorization": {"Bearer " + link},
+		"Authorization": {"Bearer " + c.Hostile.Links[c.room]},
 	})
 	if res != nil {
 		c.count("socket", res.Status)

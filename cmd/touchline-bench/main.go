@@ -156,6 +156,7 @@ type soakCmd struct {
 	Rooms  int           `help:"Rooms. The first has all faults; with several, hostile participants join each." default:"1"`
 
 	Hostile int    `help:"Instead of faults: so many hostile clients flood a worker in the middle third of the run." placeholder:"N"`
+	Apart   bool   `help:"For --hostile: readers, offers, sockets and thumbnails one after the other, instead of all kinds together."`
 	Bin     string `help:"For --hostile: folder of the programs to measure; by default this one's." type:"existingdir"`
 }
 
@@ -170,6 +171,9 @@ func (c *soakCmd) Run(ctx context.Context, log zerolog.Logger) error {
 	if c.Hostile > 0 {
 		measure, title = func(r *run) { c.flood(r, os.Stderr) }, "Hostile clients"
 		command += fmt.Sprintf(" --hostile %d", c.Hostile)
+		if c.Apart {
+			command += " --apart"
+		}
 	}
 	figures, err := (&runCmd{Bin: c.Bin}).measure(ctx, log, measure)
 	out.Table(title, command, figures, err)
