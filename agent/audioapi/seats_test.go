@@ -8,8 +8,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -194,6 +196,37 @@ func TestPlacesOfRecordings(t *testing.T) {
 	require.Contains(t, (<-all[0]).text, "the operator needed this place")
 	close(hold)
 	require.Equal(t, http.StatusOK, (<-own).status)
+}
+
+// TestRateOfDecodes: of ten times as many files that are not WAV as a link may send at once, its part is decoded. WAV files, other links and
+// the operator are not affected.
+func TestRateOfDecodes(t *testing.T) {
+	t.Parallel()
+	var decoded atomic.Int64
+	srv, h := transcribe(t, &livetest.Recognizer{}, func(o *audioapi.TranscriberOptions) {
+		o.Decode = func(context.Context, *os.File, time.Duration) ([]float32, error) {
+			decoded.Add(1)
+			return make([]float32, 16000), nil
+		}
+	})
+	known(srv)
+	compressed := func(token string) int {
+		return (<-send(t, srv, of(token, "192.0.2.1"), strings.NewReader(fileHead+"OggS\r\n--b--\r\n"))).status
+	}
+	began, refused := time.Now(), 0
+	for range 400 {
+		if compressed("a link") == http.StatusTooManyRequests {
+			refused++
+		}
+	}
+	require.GreaterOrEqual(t, int(decoded.Load()), 40)
+	require.LessOrEqual(t, int(decoded.Load()), 41+int(2*time.Since(began).Seconds()))
+	require.Equal(t, 400, refused+int(decoded.Load()))
+	require.InDelta(t, refused, figure(t, h.Metrics(), "decodes", "token"), 0)
+	for _, token := range []string{"another", ""} {
+		require.Equal(t, http.StatusOK, compressed(token))
+	}
+	require.Equal(t, http.StatusOK, (<-send(t, srv, of("a link", "192.0.2.1"), whole())).status)
 }
 
 // TestSlowForm: all fields of a form together have 15 s, however many they are.

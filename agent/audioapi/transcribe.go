@@ -34,6 +34,8 @@ const (
 	leastRecordings = 4
 	leastUploads    = 8
 	leastSessions   = 8
+	// decodeRate a second and decodeBurst bound the files of a token that are not WAV: each takes a process, 60 ms of a core at least.
+	decodeRate, decodeBurst = 2, 40
 )
 
 // TranscriberOptions make a Transcriber.
@@ -72,6 +74,7 @@ type Transcriber struct {
 	uploads  *limit.Seats  // requests with a form
 	bytes    *limit.Seats  // of their forms
 	sessions *limit.Seats
+	decodes  *limit.Rates // files that are not WAV
 	finals   pendingFinals
 	counts   *transcriptionMetrics
 	log      zerolog.Logger
@@ -86,6 +89,7 @@ func NewTranscriber(o TranscriberOptions) *Transcriber {
 		uploads:  limit.NewSeats("uploads", limit.Shares(uploadsPerPlace*places, leastUploads)),
 		bytes:    limit.NewSeats("upload_bytes", limit.Shares(places*int64(c.MaxBytes), int64(c.MaxBytes))),
 		sessions: limit.NewSeats("live_sessions", limit.Shares(int64(c.Sessions), leastSessions)),
+		decodes:  limit.NewRates("decodes", decodeRate, decodeBurst),
 		opts:     o, slots: make(chan struct{}, c.Parallel), log: o.Log.With().Str("component", "transcription").Logger(),
 	}
 	t.counts = newTranscriptionMetrics(t)
@@ -227,7 +231,7 @@ func (t *Transcriber) serve(w http.ResponseWriter, r *http.Request, change func(
 		return cmp.Or(context.Cause(ctx), err)
 	}
 	defer func() { <-t.slots }()
-	sound, err := f.sound(ctx, t.opts.Decode, t.opts.Config.MaxDuration)
+	sound, err := f.sound(ctx, t.decoder(w), t.opts.Config.MaxDuration)
 	if err != nil {
 		return cmp.Or(context.Cause(ctx), err)
 	}
@@ -245,6 +249,19 @@ func (t *Transcriber) serve(w http.ResponseWriter, r *http.Request, change func(
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime)) // a writer without deadlines has none
 	write(w, o, parts, length(len(sound)))
 	return nil
+}
+
+// decoder returns the Decoder of a request, nil without one.
+func (t *Transcriber) decoder(w http.ResponseWriter) Decoder {
+	if t.opts.Decode == nil {
+		return nil
+	}
+	return func(ctx context.Context, file *os.File, most time.Duration) ([]float32, error) {
+		if _, ok := t.decodes.Allow(limit.ClientOf(ctx), time.Now()); !ok {
+			return nil, busy(w, "too many recordings that are not WAV")
+		}
+		return t.opts.Decode(ctx, file, most)
+	}
 }
 
 // span is a range of samples of a recording.
