@@ -17,7 +17,9 @@ import (
 
 	"github.com/gorilla/websocket"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"touchline/agent/audioapi"
 	"touchline/inference/live/livetest"
@@ -204,6 +206,7 @@ func TestRateOfDecodes(t *testing.T) {
 	t.Parallel()
 	var decoded atomic.Int64
 	srv, h := transcribe(t, &livetest.Recognizer{}, func(o *audioapi.TranscriberOptions) {
+		o.Config.Parallel, o.Config.Queue = 64, 448
 		o.Decode = func(context.Context, *os.File, time.Duration) ([]float32, error) {
 			decoded.Add(1)
 			return make([]float32, 16000), nil
@@ -213,16 +216,23 @@ func TestRateOfDecodes(t *testing.T) {
 	compressed := func(token string) int {
 		return (<-send(t, srv, of(token, "192.0.2.1"), strings.NewReader(fileHead+"OggS\r\n--b--\r\n"))).status
 	}
-	began, refused := time.Now(), 0
+	began := time.Now()
+	var refused atomic.Int64
+	var all errgroup.Group
+	all.SetLimit(100) // those that are refused wait
 	for range 400 {
-		if compressed("a link") == http.StatusTooManyRequests {
-			refused++
-		}
+		all.Go(func() error {
+			if compressed("a link") == http.StatusTooManyRequests {
+				refused.Add(1)
+			}
+			return nil
+		})
 	}
+	require.NoError(t, all.Wait())
 	require.GreaterOrEqual(t, int(decoded.Load()), 40)
 	require.LessOrEqual(t, int(decoded.Load()), 41+int(2*time.Since(began).Seconds()))
-	require.Equal(t, 400, refused+int(decoded.Load()))
-	require.InDelta(t, refused, figure(t, h.Metrics(), "decodes", "token"), 0)
+	require.Equal(t, int64(400), refused.Load()+decoded.Load())
+	require.InDelta(t, refused.Load(), figure(t, h.Metrics(), "decodes", "token"), 0)
 	for _, token := range []string{"another", ""} {
 		require.Equal(t, http.StatusOK, compressed(token))
 	}
@@ -259,20 +269,27 @@ func TestPlacesOfSockets(t *testing.T) {
 	srv, h := transcribe(t, &livetest.Recognizer{}, func(o *audioapi.TranscriberOptions) { o.Config.Sessions = 16 })
 	known(srv)
 	dial := func(n int, header http.Header) (got []*websocket.Conn) {
-		for range n {
-			conn, res, err := (&websocket.Dialer{}).DialContext(t.Context(), "ws"+strings.TrimPrefix(srv.URL, "http")+"/ws/transcribe", header)
-			if err == nil {
+		var mu sync.Mutex
+		var all sync.WaitGroup
+		for range n { // at once: the refused ones wait
+			all.Go(func() {
+				conn, res, err := (&websocket.Dialer{}).DialContext(t.Context(), "ws"+strings.TrimPrefix(srv.URL, "http")+"/ws/transcribe", header)
+				if err != nil {
+					assert.Equal(t, http.StatusTooManyRequests, res.StatusCode)
+					assert.NoError(t, res.Body.Close())
+					return
+				}
 				t.Cleanup(func() { _ = conn.Close() })
+				mu.Lock()
+				defer mu.Unlock()
 				got = append(got, conn)
-				continue
-			}
-			require.Equal(t, http.StatusTooManyRequests, res.StatusCode)
-			require.NoError(t, res.Body.Close())
+			})
 		}
+		all.Wait()
 		return got
 	}
-	first := dial(80, of("a link", "192.0.2.1"))
-	require.Len(t, first, 8)
+	first := dial(1, of("a link", "192.0.2.1"))
+	require.Len(t, dial(79, of("a link", "192.0.2.1")), 7)
 	require.InDelta(t, 72, figure(t, h.Metrics(), "live_sessions", "token"), 0)
 	require.Empty(t, dial(8, of("its second link", "192.0.2.1")))
 	require.Len(t, dial(80, of("another", "192.0.2.2")), 8)

@@ -54,6 +54,7 @@ type socket struct {
 func (t *Transcriber) open(w http.ResponseWriter, r *http.Request, protocols ...string) (*socket, *http.Request) {
 	ctx, seat, err := t.sessions.Take(r.Context(), "", 1)
 	if err != nil {
+		t.detention.Wait(r.Context())
 		busy(w, limit.Why(err, fmt.Sprintf(
 			"there are %d live sessions already (agent.console.transcription.sessions)", t.opts.Config.Sessions))).Write(w)
 		return nil, nil

@@ -68,16 +68,17 @@ type Device struct {
 
 // Transcriber is transcription as a service. Safe for concurrent use.
 type Transcriber struct {
-	opts     TranscriberOptions
-	slots    chan struct{} // one for each recording that is transcribed
-	waiting  *limit.Seats  // recordings that are transcribed or wait
-	uploads  *limit.Seats  // requests with a form
-	bytes    *limit.Seats  // of their forms
-	sessions *limit.Seats
-	decodes  *limit.Rates // files that are not WAV
-	finals   pendingFinals
-	counts   *transcriptionMetrics
-	log      zerolog.Logger
+	opts      TranscriberOptions
+	slots     chan struct{} // one for each recording that is transcribed
+	waiting   *limit.Seats  // recordings that are transcribed or wait
+	uploads   *limit.Seats  // requests with a form
+	bytes     *limit.Seats  // of their forms
+	sessions  *limit.Seats
+	decodes   *limit.Rates    // files that are not WAV
+	detention limit.Detention // of clients beyond a limit
+	finals    pendingFinals
+	counts    *transcriptionMetrics
+	log       zerolog.Logger
 }
 
 // NewTranscriber returns a Transcriber.
@@ -85,12 +86,13 @@ func NewTranscriber(o TranscriberOptions) *Transcriber {
 	c := o.Config
 	places := int64(c.Parallel + c.Queue)
 	t := &Transcriber{
-		waiting:  limit.NewSeats("recordings", limit.Shares(places, leastRecordings)),
-		uploads:  limit.NewSeats("uploads", limit.Shares(uploadsPerPlace*places, leastUploads)),
-		bytes:    limit.NewSeats("upload_bytes", limit.Shares(places*int64(c.MaxBytes), int64(c.MaxBytes))),
-		sessions: limit.NewSeats("live_sessions", limit.Shares(int64(c.Sessions), leastSessions)),
-		decodes:  limit.NewRates("decodes", decodeRate, decodeBurst),
-		opts:     o, slots: make(chan struct{}, c.Parallel), log: o.Log.With().Str("component", "transcription").Logger(),
+		waiting:   limit.NewSeats("recordings", limit.Shares(places, leastRecordings)),
+		uploads:   limit.NewSeats("uploads", limit.Shares(uploadsPerPlace*places, leastUploads)),
+		bytes:     limit.NewSeats("upload_bytes", limit.Shares(places*int64(c.MaxBytes), int64(c.MaxBytes))),
+		sessions:  limit.NewSeats("live_sessions", limit.Shares(int64(c.Sessions), leastSessions)),
+		decodes:   limit.NewRates("decodes", decodeRate, decodeBurst),
+		detention: limit.NewDetention(),
+		opts:      o, slots: make(chan struct{}, c.Parallel), log: o.Log.With().Str("component", "transcription").Logger(),
 	}
 	t.counts = newTranscriptionMetrics(t)
 	return t
@@ -154,6 +156,9 @@ func (t *Transcriber) answer(w http.ResponseWriter, r *http.Request, change func
 		e = problem(err)
 	}
 	t.counts.refused.WithLabelValues(cmp.Or(e.Code, "error")).Inc()
+	if e.Status == http.StatusTooManyRequests {
+		t.detention.Wait(r.Context())
+	}
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(writeTime)) // that of the request may have passed
 	e.Write(w)
 }

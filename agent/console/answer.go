@@ -27,7 +27,7 @@ const maxBody = 64 << 10
 type problem struct {
 	status  int
 	retry   int    // seconds after which the client may try again; 0 for no advice
-	late    bool   // of a client beyond a rate, which waits for this answer
+	late    bool   // of a client beyond a limit, which waits for this answer
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	Request string `json:"request_id"`

@@ -152,7 +152,7 @@ type Server struct {
 	reads     *limit.Rates           // requests that change nothing
 	changes   *limit.Rates           // all others, each of which may be a line in the log
 	pictures  *limit.Rates           // that are encoded on request
-	detention limit.Detention        // of requests beyond a rate
+	detention limit.Detention        // of requests beyond a limit
 	requests  *prometheus.CounterVec // finished, by route and status
 	expired   prometheus.Counter     // ended with their links
 

@@ -60,22 +60,17 @@ func TestPlacesOfReaders(t *testing.T) {
 	hub := events.NewHub(events.Options{History: -1})
 	r, as := crowd(t, console.Options{Room: console.Room{Name: "final", Bot: newDesk(), Hub: hub}}, console.Unlimited)
 	link := func(name string) string { return granted(t, crowdKeys, access.Watch, "final", name) } // each is another one
-	var first io.ReadCloser
-	seated := func(n int, header []string) (got int) {
-		for range n {
-			status, body := r.status("/api/stream", header...)
-			if status == http.StatusOK {
-				got++
-			} else {
-				require.Equal(t, http.StatusServiceUnavailable, status)
-			}
-			if first == nil {
-				first = body
-			}
-		}
-		return got
+	seated := func(n int, header []string) int {
+		got := r.many(n, func(int) answer {
+			status, _ := r.status("/api/stream", header...)
+			return answer{status: status}
+		})
+		require.Equal(t, n, got[http.StatusOK]+got[http.StatusServiceUnavailable], "%v", got)
+		return got[http.StatusOK]
 	}
-	require.Equal(t, 128, seated(1280, as(link("a"), "198.51.100.1")))
+	one := as(link("a"), "198.51.100.1")
+	_, first := r.status("/api/stream", one...)
+	require.Equal(t, 127, seated(1279, one))
 	require.Equal(t, 64, seated(640, as(link("b"), "198.51.100.1")), "another link there")
 	require.Equal(t, 64, seated(640, as(link("c"), "198.51.100.2")), "the room's places are taken")
 	metrics := string(r.ask("GET", "/metrics", "", as(operatorToken, "198.51.100.3")...).body)

@@ -192,7 +192,9 @@ func readers() limit.Bounds {
 func (s *Server) seat(r *http.Request, stream string) (*http.Request, *limit.Seat, error) {
 	ctx, seat, err := s.readers.Take(r.Context(), stream, 1)
 	if err != nil {
-		return nil, nil, refuse(http.StatusServiceUnavailable, "too_many_readers", "%v; try again later", err).after(5)
+		p := refuse(http.StatusServiceUnavailable, "too_many_readers", "%v; try again later", err).after(5)
+		p.late = !limit.ClientOf(r.Context()).Operator
+		return nil, nil, p
 	}
 	return r.WithContext(ctx), seat, nil
 }
