@@ -47,9 +47,10 @@ type phase struct {
 	from, to  time.Time
 	usage     usage // of the bot
 	peak, end float64
-	held      string          // its goroutines and open files at the end
 	acted     []time.Duration // from an order to the model's look with it
 	aligned   []time.Duration
+
+	goroutines, files int // of the bot, at most
 }
 
 // flood measures a worker with honest rooms before, while and after hostile clients flood each of its interfaces.
@@ -114,11 +115,13 @@ func (f *flooded) phase(name string, length time.Duration) *phase {
 		if !time.Now().Before(next) {
 			next = next.Add(orderEvery)
 			p.acted = append(p.acted, f.order())
+			goroutines, files := f.held()
+			p.goroutines, p.files = max(p.goroutines, goroutines), max(p.files, files)
 		}
 	}
-	p.usage, p.to, p.held = usageOf(f.run, pid, true).since(begin), time.Now(), f.held()
+	p.usage, p.to = usageOf(f.run, pid, true).since(begin), time.Now()
 	fmt.Fprintf(f.out, "  %s: CPU %.0f %% of a core, memory up to %.0f MB, %.0f MB at the end, %s, orders act after %.0f ms at most\n",
-		name, p.usage.share(), p.peak, p.end, p.held, bench.MS(slices.Max(p.acted)))
+		name, p.usage.share(), p.peak, p.end, p.held(), bench.MS(slices.Max(p.acted)))
 	return p
 }
 
@@ -140,14 +143,15 @@ func (f *flooded) order() time.Duration {
 	}
 }
 
+func (p *phase) held() string { return fmt.Sprintf("%d goroutines, %d files", p.goroutines, p.files) }
+
 // held returns the numbers of goroutines and open files of the bot, by its metrics.
-func (f *flooded) held() string {
-	var goroutines, files int
+func (f *flooded) held() (goroutines, files int) {
 	for line := range strings.Lines(string(f.ask(http.MethodGet, "/metrics", nil))) {
 		_, _ = fmt.Sscanf(line, "go_goroutines %d", &goroutines) // other lines do not match
 		_, _ = fmt.Sscanf(line, "process_open_fds %d", &files)
 	}
-	return fmt.Sprintf("%d goroutines, %d files", goroutines, files)
+	return goroutines, files
 }
 
 // post sends JSON as the operator, and reads the answer into out, which may be nil.
@@ -184,7 +188,7 @@ func (f *flooded) figures(phases []*phase) {
 	f.Note("alignment p95 before and after", "%.1f, %.1f ms", p95(before), p95(after))
 	f.Note("CPU of the bot before and after", "%.0f, %.0f %% of a core", before.usage.share(), after.usage.share())
 	f.Note("memory of the bot before", "%.0f MB", before.peak)
-	f.Note("held by the bot before and after", "%s; %s", before.held, after.held)
+	f.Note("held by the bot at most before and after", "%s; %s", before.held(), after.held())
 	f.Note("orders before, median until the model looks with one", "%.0f ms", bench.MS(quantile.Of(before.acted, 0.5)))
 	for _, p := range phases[1 : len(phases)-1] {
 		in := " during the " + p.name
@@ -197,7 +201,7 @@ func (f *flooded) figures(phases []*phase) {
 		f.AtLeast("comments"+in, float64(len(p.aligned)), 1, "")
 		f.AtMost("alignment p95 of honest rooms"+in, p95(p), 20, "ms")
 		f.AtMost("memory above that before"+in, p.peak-before.peak, memory, "MB")
-		f.Note("held by the bot"+in, "%s", p.held)
+		f.Note("held by the bot at most"+in, "%s", p.held())
 		f.Note("orders"+in+", median until the model looks with one", "%.0f ms", bench.MS(quantile.Of(p.acted, 0.5)))
 		f.AtMost(fmt.Sprintf("the latest of %d orders%s", len(p.acted), in), quantile.Of(p.acted, 1).Seconds(), 1, "s")
 	}
