@@ -37,7 +37,8 @@ type device struct {
 	lastRun  time.Time // end of the last decode step; zero if other work followed
 	fetched  int       // hidden states of each slot of the last run
 
-	placed  *networks.Arena        // of the decoder's weights on a GPU, by a device of its own
+	behind  *ort.Device            // by which the decoder's weights are loaded; nil on the CPU
+	placed  []*networks.Arena      // of them
 	weights map[string]ort.Pointer // of own kernels; nil without them
 	ownSet  int
 	why     error // why there are no own kernels
@@ -141,8 +142,11 @@ func (d *device) close() error {
 		err = errors.Join(err, s.Close())
 	}
 	d.sessions = nil
-	if d.placed != nil {
-		err = errors.Join(err, d.placed.Close(), d.placed.Device().Close())
+	for _, a := range d.placed {
+		err = errors.Join(err, a.Close())
+	}
+	if d.behind != nil {
+		err = errors.Join(err, d.behind.Close())
 	}
 	return errors.Join(err, d.table.Close())
 }

@@ -60,7 +60,9 @@ type loop struct {
 	demand                  demand
 	pause                   time.Duration // maxPause less pauseMargin, except in tests
 
-	tasks chan task // that lend waits for
+	tasks   chan task // that lend waits for
+	busy    bool      // the last one ran beside answers
+	claimed bool      // one has waited long for slots, so that no new answer has them
 
 	prepared struct {
 		mu       sync.Mutex
@@ -111,8 +113,11 @@ type task struct {
 }
 
 // patience is how long a task waits for a turn without answers and other work: a usual answer is shorter, so that none pauses for tasks
-// while the device has idle time.
-const patience = 200 * time.Millisecond
+// while the device has idle time. Without any, some 80 tasks of a weight set follow each other faster.
+const (
+	patience = 200 * time.Millisecond
+	hurry    = patience / 4
+)
 
 // errLater puts a task back, for now.
 var errLater = errors.New("later")
@@ -140,15 +145,25 @@ func (l *loop) lend(ctx context.Context, slots int, work func(at []int32, slots 
 	}
 }
 
-// loadWork does a task, if one waits for as long as least. While all slots are in use it waits for one that becomes free.
-func (l *loop) loadWork(least time.Duration) (bool, error) {
+// loadWork does a task, if one waits. With beside set, answers or other work wait as well: it must have waited for some time. While slots
+// are in use that it needs, it waits for them to become free, and new answers wait for it.
+func (l *loop) loadWork(beside bool) (bool, error) {
 	var t task
+	l.claimed = false
 	select {
 	case t = <-l.tasks:
 	default:
 		return false, nil
 	}
-	if l.now().Sub(t.since) < least || l.Pool.Free() < t.slots {
+	least := time.Duration(0)
+	if beside && l.busy {
+		least = hurry
+	} else if beside {
+		least = patience
+	}
+	waited := l.now().Sub(t.since)
+	if waited < least || l.Pool.Free() < t.slots {
+		l.claimed = waited >= patience
 		l.tasks <- t // no other one comes before this one is done
 		return false, nil
 	}
@@ -169,9 +184,11 @@ func (l *loop) loadWork(least time.Duration) (bool, error) {
 		err = errors.Join(err, l.Pool.Release(slot))
 	}
 	if errors.Is(err, errLater) {
+		l.claimed = waited >= patience
 		l.tasks <- t
 		return false, nil
 	}
+	l.busy = beside
 	t.done <- err
 	if step.Lost(err) {
 		return true, err
@@ -287,13 +304,13 @@ func (l *loop) Piece(left time.Duration, further bool) (bool, error) {
 	if further {
 		return l.piece(left, further)
 	}
-	if did, err := l.loadWork(patience); did || err != nil {
+	if did, err := l.loadWork(true); did || err != nil {
 		return did, err
 	}
 	if did, err := l.piece(left, further); did || err != nil || l.Active > 0 {
 		return did, err
 	}
-	return l.loadWork(0)
+	return l.loadWork(false)
 }
 
 func (l *loop) piece(left time.Duration, further bool) (bool, error) {

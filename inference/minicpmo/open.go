@@ -273,11 +273,11 @@ func (e *Engine) loadRest(ctx context.Context, d *device, w warmth, o Options) (
 	if o.test.rest != nil {
 		o.test.rest()
 	}
+	e.loadVoice(ctx, d)
 	loaded, err := e.owner.Load(ctx, step.Commentary)
 	if err != nil {
 		return err
 	}
-	defer loaded()
 	note := ""
 	for set := len(d.sessions); set < len(d.sel.decoders); set++ {
 		if err = e.loadSet(ctx, d, set, &w, o); err != nil {
@@ -287,18 +287,6 @@ func (e *Engine) loadRest(ctx context.Context, d *device, w warmth, o Options) (
 		e.Ready(e.status(d.sel, d.dev, e.stillLoading(d)))
 	}
 	loaded()
-	if v := e.loading; v != nil {
-		failed := v.Wait(ctx)
-		if failed != nil {
-			e.loading = nil
-			failed = errors.Join(failed, v.Close())
-		} else if failed = e.loop.lend(ctx, 0, func([]int32, []int) error { e.loop.voice = v.Talker; return nil }); failed == nil {
-			e.voice.Store(v)
-		}
-		if ctx.Err() == nil {
-			e.mute(failed)
-		}
-	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
@@ -308,6 +296,25 @@ func (e *Engine) loadRest(ctx context.Context, d *device, w warmth, o Options) (
 	e.measureMemory(d.dev, d.sel)
 	e.Ready(e.status(d.sel, d.dev, note))
 	return err
+}
+
+// loadVoice waits until the voice is loaded, which has the turn before further weights, and makes answers use it.
+func (e *Engine) loadVoice(ctx context.Context, d *device) {
+	v := e.loading
+	if v == nil {
+		return
+	}
+	failed := v.Wait(ctx)
+	if failed != nil {
+		e.loading = nil
+		failed = errors.Join(failed, v.Close())
+	} else if failed = e.loop.lend(ctx, 0, func([]int32, []int) error { e.loop.voice = v.Talker; return nil }); failed == nil {
+		e.voice.Store(v)
+	}
+	if ctx.Err() == nil {
+		e.mute(failed)
+		e.Ready(e.status(d.sel, d.dev, e.stillLoading(d)))
+	}
 }
 
 // loadSet loads one more weight set and makes the loop use it.

@@ -110,23 +110,36 @@ func (d *device) openDecoder(ctx context.Context, set int, o Options) (s *ort.Se
 	}
 	options := d.sessionOptions(o, planned)
 	options.Flash = true
-	if g.Device == models.DeviceCUDA {
-		var places map[string]ort.Pointer
-		if places, options.Placed, err = d.loadWeights(ctx, g); err != nil {
-			return nil, fmt.Errorf("load the %s decoder: %w", g.Weights, err)
+	if g.Device != models.DeviceCUDA {
+		if s, err = d.runtime.NewSession(d.bundle.Path(g.File), d.dev, options); err != nil {
+			err = fmt.Errorf("load the %s decoder: %w", g.Weights, err)
 		}
-		if noOwn(g, o) == nil {
-			d.ownSet, d.weights = set, places
+		return s, err
+	}
+	if d.behind == nil {
+		if d.behind, err = d.runtime.NewDeviceBehind(d.dev.Kind(), d.dev.Index()); err != nil {
+			return nil, err
 		}
 	}
-	if s, err = d.runtime.NewSession(d.bundle.Path(g.File), d.dev, options); err != nil {
-		return nil, fmt.Errorf("load the %s decoder: %w", g.Weights, err)
+	arena := networks.NewArena(d.runtime, d.behind)
+	var places map[string]ort.Pointer
+	if places, options.Placed, err = d.loadWeights(ctx, g, arena); err == nil {
+		s, err = d.runtime.NewSession(d.bundle.Path(g.File), d.dev, options)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("load the %s decoder: %w", g.Weights, err), arena.Close())
+	}
+	d.placed = append(d.placed, arena)
+	if noOwn(g, o) == nil {
+		d.ownSet, d.weights = set, places
 	}
 	return s, nil
 }
 
-// loadWeights copies the initializers of a graph to the device, on a stream of their own: answers may run meanwhile.
-func (d *device) loadWeights(ctx context.Context, g models.Graph) (map[string]ort.Pointer, map[string]*ort.Tensor, error) {
+// loadWeights copies the initializers of a graph to an arena on a stream of its own: answers may run meanwhile.
+func (d *device) loadWeights(
+	ctx context.Context, g models.Graph, arena *networks.Arena,
+) (map[string]ort.Pointer, map[string]*ort.Tensor, error) {
 	weights := g.Tensors
 	if len(weights) == 0 {
 		content, err := os.ReadFile(d.bundle.Path(g.File))
@@ -137,25 +150,18 @@ func (d *device) loadWeights(ctx context.Context, g models.Graph) (map[string]or
 			return nil, nil, err
 		}
 	}
-	if d.placed == nil {
-		behind, err := d.runtime.NewDeviceBehind(d.dev.Kind(), d.dev.Index())
-		if err != nil {
-			return nil, nil, err
-		}
-		d.placed = networks.NewArena(d.runtime, behind)
-	}
 	parts := make([]networks.Part, len(weights))
 	for i, t := range weights {
 		parts[i] = networks.Part{File: d.bundle.Path(t.File), Offset: t.Offset, Bytes: t.Bytes()}
 	}
-	starts, err := d.placed.Load(ctx, string(g.Weights)+" weights", parts, 0)
+	starts, err := arena.Load(ctx, string(g.Weights)+" weights", parts, 0)
 	if err != nil {
 		return nil, nil, err
 	}
 	places, tensors := map[string]ort.Pointer{}, map[string]*ort.Tensor{}
 	for i, t := range weights {
 		places[t.Name] = starts[i]
-		if tensors[t.Name], err = d.placed.TensorAt(starts[i], t.Type, t.Shape...); err != nil {
+		if tensors[t.Name], err = arena.TensorAt(starts[i], t.Type, t.Shape...); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -195,8 +195,8 @@ func brokenWeights(t *testing.T) map[string]func(*device) {
 		i := slices.IndexFunc(tensors, func(w models.Tensor) bool { return w.Name == name })
 		require.GreaterOrEqual(t, i, 0, name)
 		size := tensors[i].Bytes()
-		m := d.placed.Memory(name, size+more)
-		require.NoError(t, d.placed.Err())
+		m := d.placed[d.ownSet].Memory(name, size+more)
+		require.NoError(t, d.placed[d.ownSet].Err())
 		require.NoError(t, d.dev.Memset(m.At(0), 0, size+more))
 		require.NoError(t, d.dev.CopyDevice(m.At(0), d.weights[name], size))
 		return m, size

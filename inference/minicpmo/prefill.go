@@ -2,9 +2,9 @@ package minicpmo
 
 import "time"
 
-// place gives a free slot to the first waiting answer whose pictures are embedded.
+// place gives a free slot to the first waiting answer whose pictures are embedded, unless loading has waited long for slots.
 func (l *loop) place() error {
-	if l.Pool.Free() == 0 {
+	if l.Pool.Free() == 0 || l.claimed {
 		return nil
 	}
 	for _, c := range l.Queue {

@@ -85,6 +85,10 @@ func (v *visionRunner) run(images []*image) error {
 		}
 	}
 	if err := b.run.Do(); err != nil {
+		if mayCapture { // it is not captured, and would be at a time when it must not
+			delete(v.shapes, shape)
+			err = errors.Join(err, b.Close())
+		}
 		return err
 	}
 	n := v.imageBytes()

@@ -209,7 +209,7 @@ int tl_cuda_count(const tl_cuda *c, int *n) { return c->device_count(n); }
 
 int tl_cuda_name(const tl_cuda *c, int device, char *name, int max) { return c->driver_name ? c->driver_name(name, max, device) : 1; }
 
-int tl_cuda_begin_capture(void *stream) { return begin_capture(stream, 1); }
+int tl_cuda_begin_capture(void *stream, int mode) { return begin_capture(stream, mode ? mode : 1); }
 
 // A capture of another library in global mode would refuse this thread's allocations and copies, and then end. It does neither for threads
 // whose own mode is that of a thread (cudaStreamCaptureModeThreadLocal).

@@ -115,8 +115,8 @@ int tl_cuda_malloc_host(const tl_cuda *c, int device, size_t n, uintptr_t *p);
 int tl_cuda_free_host(const tl_cuda *c, int device, uintptr_t p);
 int tl_cuda_mem_info(const tl_cuda *c, int device, size_t *free, size_t *total);
 int tl_cuda_last_error(const tl_cuda *c);
-// tl_cuda_begin_capture is cudaStreamBeginCapture in the mode cudaStreamCaptureModeThreadLocal.
-int tl_cuda_begin_capture(void *stream);
+// tl_cuda_begin_capture is cudaStreamBeginCapture with the mode of a thread (cudaStreamCaptureModeThreadLocal) in place of the global one.
+int tl_cuda_begin_capture(void *stream, int mode);
 // tl_cuda_abandon_capture takes a stream out of a graph capture that an error left open, from the thread that began it.
 void tl_cuda_abandon_capture(const tl_cuda *c, uintptr_t stream);
 const char *tl_cuda_error_name(const tl_cuda *c, int code);

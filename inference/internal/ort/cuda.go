@@ -19,8 +19,8 @@ import (
 // mode answers failed while something loaded, and one of 50 starts crashed in the driver (H200, driver 580).
 //
 //export cudaStreamBeginCapture
-func cudaStreamBeginCapture(stream unsafe.Pointer, _ C.int) C.int {
-	return C.tl_cuda_begin_capture(stream)
+func cudaStreamBeginCapture(stream unsafe.Pointer, mode C.int) C.int {
+	return C.tl_cuda_begin_capture(stream, mode)
 }
 
 const nvrtcLibrary = "libnvrtc.so.13"

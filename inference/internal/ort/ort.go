@@ -17,7 +17,6 @@ package ort
 #cgo CFLAGS: -I${SRCDIR}/include -O2 -Wall
 #cgo LDFLAGS: -ldl
 #include "bridge.h"
-#cgo noescape tl_run
 #cgo nocallback tl_copy
 #cgo noescape tl_copy
 #cgo nocallback tl_copy_in

@@ -130,6 +130,10 @@ func (v *Speech) sound(ctx context.Context, s *Selection, o Options) {
 		return
 	}
 	w, err := s.OpenWave(ctx, dev, o)
+	if err != nil && ctx.Err() == nil && !errors.Is(err, ort.ErrDeviceLost) && !errors.Is(err, ort.ErrOutOfMemory) {
+		o.Log.Warn().Err(err).Msg("the voice did not load; once more") // a run of commentary can end the capture of a graph
+		w, err = s.OpenWave(ctx, dev, o)
+	}
 	loaded()
 	if err != nil {
 		v.opened <- err
