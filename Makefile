@@ -33,6 +33,7 @@ sight: bin/touchline-model ## the networks of the engine sight, into bin/sight
 # The photos, the clip and the fonts come with apt-get, pip and npm, by their sums; the boards are drawn once.
 .PHONY: sight-test
 sight-test: setup-test sight ## how right sight is: photos, a clip and drawn boards, with figures (3 minutes)
+	@[ -e bin/sight/sight.json ] || { echo "sight-test: no networks in bin/sight: make sight" >&2; exit 1; }
 	python3 inference/sight/testdata/photos.py bin/photos
 	@[ -e bin/boards/boards.json ] || { \
 		python3 -m pip install --quiet --disable-pip-version-check --root-user-action ignore --only-binary=:all: --no-deps --require-hashes \

@@ -689,6 +689,56 @@ func TestLostDeviceEndsEverything(t *testing.T) {
 	})
 }
 
+// Work of loading waits for the end of usual answers. Beside answers without a break its first piece waits for 0.2 s, others for less, and
+// those that need slots get them.
+func TestLoadingBesideAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := start(t, 2)
+		defer r.stop()
+		took := func(slots int) time.Duration {
+			begin, ran := time.Now(), time.Time{}
+			require.NoError(t, r.lend(t.Context(), slots, func(_ []int32, got []int) error {
+				require.Len(t, got, slots)
+				ran = time.Now()
+				time.Sleep(10 * time.Millisecond)
+				return nil
+			}))
+			return ran.Sub(begin)
+		}
+		require.Zero(t, took(2), "nothing else to do")
+		usual := r.ask(1, 10, 20)
+		require.Less(t, took(1), patience)
+		<-usual.done
+
+		long := r.ask(1, 10, 300)
+		time.Sleep(50 * time.Millisecond)
+		first, second := took(1), took(1)
+		require.GreaterOrEqual(t, first, patience)
+		require.Less(t, first, patience+30*time.Millisecond)
+		require.GreaterOrEqual(t, second, hurry)
+		require.Less(t, second, hurry+30*time.Millisecond)
+		<-long.done
+
+		var replies []*reply
+		for i := range 6 {
+			replies = append(replies, r.ask(int32(i), 10, 150+i%2*60))
+		}
+		took(2)
+		select {
+		case <-replies[5].done:
+			require.Fail(t, "all answers went first")
+		default:
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience+100*time.Millisecond)
+		defer cancel()
+		require.ErrorIs(t, r.lend(ctx, 3, nil), context.DeadlineExceeded, "there are not so many")
+		for _, p := range replies {
+			<-p.done
+			require.NoError(t, p.err)
+		}
+	})
+}
+
 func TestReportOfWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := start(t, 1)

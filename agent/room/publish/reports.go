@@ -8,6 +8,7 @@ import (
 	"github.com/pion/rtcp"
 
 	"touchline/internal/ticks"
+	"touchline/media/packet"
 )
 
 // captureReports corrects the RTCP sender reports of published tracks to the capture times of picture and sound (RFC 3550 section
@@ -59,13 +60,14 @@ func (r *captureReporter) BindRTCPWriter(next interceptor.RTCPWriter) intercepto
 	})
 }
 
-// correct corrects a report that was made now, by any wall clock.
+// correct corrects a report that was made a moment ago, by the same wall clock as now's. That may have been set since the capture.
 func (c *captureReports) correct(sr *rtcp.SenderReport, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	made := now.Add(packet.NTPTime(sr.NTPTime).Sub(now))
 	for _, t := range c.tracks {
 		if t.ssrc == sr.SSRC && !t.at.IsZero() {
-			sr.RTPTime = t.timestamp + uint32(ticks.Count(now.Sub(t.at), t.rate)) // it wraps
+			sr.RTPTime = t.timestamp + uint32(ticks.Count(made.Sub(t.at), t.rate)) // it wraps
 		}
 	}
 }

@@ -29,9 +29,16 @@ func TestReportsAndTheWallClock(t *testing.T) {
 		_, err = c.WriteCaptured([]byte{0xf8}, 48_000, false, after(120*time.Millisecond), captured.Add(100*time.Millisecond))
 		require.NoError(t, err)
 		for ssrc, want := range map[uint32]uint32{1: 90_000 + 2*90_000, uint32(c.sound.inner.SSRC()): 48_000 + 48*1900} {
-			sr := &rtcp.SenderReport{SSRC: ssrc}
-			c.reports.correct(sr, after(2*time.Second))
-			require.Equal(t, want, sr.RTPTime, "%v of %d", step, ssrc)
+			// Made after 2 s, corrected 30 ms later.
+			sr := &rtcp.SenderReport{SSRC: ssrc, NTPTime: ntpOf(after(2 * time.Second))}
+			c.reports.correct(sr, after(2030*time.Millisecond))
+			require.InDelta(t, want, sr.RTPTime, 1, "%v of %d", step, ssrc)
 		}
 	}
+}
+
+// ntpOf returns the NTP timestamp of a time.
+func ntpOf(at time.Time) uint64 {
+	const to1970 = 2208988800
+	return uint64(at.Unix()+to1970)<<32 | uint64(at.Nanosecond())<<32/uint64(time.Second)
 }

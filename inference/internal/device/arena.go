@@ -1,8 +1,8 @@
 // Package device runs the networks of a model on one device, for many rooms at
 // once: memory with fixed addresses and a row per slot, runs over ranges of slots
 // that CUDA captures as graphs, and outboxes that carry results away. It knows
-// nothing of the networks' meaning. The goroutine that owns the device makes all
-// calls; the only others read files, during Load.
+// nothing of the networks' meaning. The goroutine that owns a device makes all
+// calls with it; the only others read files, during Load.
 package device
 
 import (

@@ -15,8 +15,7 @@ import (
 // cudaStreamBeginCapture stands before the function of the CUDA runtime for all libraries of the process: a program's own symbols come
 // first.
 // ONNX Runtime 1.30 captures in global mode, in which an allocation, a copy or a new module of any thread ends the capture: not those of
-// this package, see tl_cuda_thread, but those of threads that its sessions, cuBLAS and cuDNN start. A thread's mode allows them. In global
-// mode answers failed while something loaded, and one of 50 starts crashed in the driver (H200, driver 580).
+// this package, see tl_cuda_thread, but those of threads that its sessions, cuBLAS and cuDNN start. A thread's mode allows them.
 //
 //export cudaStreamBeginCapture
 func cudaStreamBeginCapture(stream unsafe.Pointer, mode C.int) C.int {

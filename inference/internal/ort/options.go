@@ -152,9 +152,9 @@ func (o SessionOptions) addCUDA(d *Device, s *C.OrtSessionOptions) error {
 // creates a session.
 const envXQA = "ORT_ENABLE_XQA"
 
-// attention sets the attention kernels of the session that is created on a GPU until done is called. One session is created at a time: with
-// five at once beside running answers, one of some 50 starts ended in a library of CUDA (a null pointer; seen with ONNX Runtime 1.30 on an
-// H200). XQA reserves shared memory at its first run in the process, on the GPU of that run: on others it fails with cudaErrorInvalidValue
+// attention sets the attention kernels of the session that is created on a GPU until done is called. One session is created at a time in
+// the process: with five at once beside running answers, one of some 50 starts ended in CUDA's driver (a null pointer; ONNX Runtime 1.30 and
+// driver 580 on an H200; the cause is not known). XQA reserves shared memory at its first run in the process, on the GPU of that run: on others it fails with cudaErrorInvalidValue
 // (seen on two H200), so that they have none.
 func (l *library) attention(gpu int, o SessionOptions) (done func()) {
 	l.making.Lock()
