@@ -30,8 +30,8 @@ import (
 const (
 	// maxLog bounds the standard error that Run returns.
 	maxLog = 4 << 10
-	// waitDelay bounds the wait for the pipes of a killed program.
-	waitDelay = time.Second
+	// waitDelay bounds the wait for the pipes of a program that has ended: what it wrote is read late on a busy machine.
+	waitDelay = 10 * time.Second
 	// score makes the kernel kill programs before this process when memory is short, see proc(5).
 	score = 700
 	// portVersion is the first version of Landlock that checks ports.
@@ -172,19 +172,18 @@ func Run(cmd *exec.Cmd, l Limits, most int, env ...string) (out []byte, log stri
 	if err == nil {
 		err = wait()
 	}
-	return stdout.Bytes(), stderr.String(), err
+	return stdout.text.Bytes(), stderr.text.String(), err
 }
 
-// bounded keeps the first max bytes written to it.
+// bounded keeps the first max bytes written to it. The buffer is not embedded: io.Copy would find its ReadFrom, which has no bound.
 type bounded struct {
-	bytes.Buffer
-
-	max int
+	text bytes.Buffer
+	max  int
 }
 
 // Write implements io.Writer.
 func (b *bounded) Write(p []byte) (int, error) {
-	_, _ = b.Buffer.Write(p[:min(len(p), b.max-b.Len())])
+	_, _ = b.text.Write(p[:min(len(p), b.max-b.text.Len())])
 	return len(p), nil
 }
 

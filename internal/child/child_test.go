@@ -352,6 +352,16 @@ func TestEndOfAScript(t *testing.T) {
 	}
 }
 
+// TestOutputIsBounded: a program's output beyond a bound is dropped.
+func TestOutputIsBounded(t *testing.T) {
+	script := filepath.Join(t.TempDir(), "script")
+	require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\nhead -c 100000 /dev/zero; head -c 100000 /dev/zero >&2\n"), 0o755))
+	out, log, err := Run(exec.CommandContext(t.Context(), script), Limits{Read: []string{script}}, 100)
+	require.NoError(t, err)
+	require.Len(t, out, 100)
+	require.Len(t, log, maxLog)
+}
+
 // TestOnePort: a program connects to its port, and no other.
 func TestOnePort(t *testing.T) {
 	var ports [2]int
