@@ -575,7 +575,7 @@ func TestWrongProgram(t *testing.T) {
 // the same as when all are decoded.
 func TestDiscardableUnitsAreSkipped(t *testing.T) {
 	t.Parallel()
-	clip := barsClip(t, media.H264, 320, 180, 0, 60, 60, "-x264-params", "aud=1:bframes=1:b-pyramid=none:b-adapt=0:sync-lookahead=0")
+	clip := barsClip(t, media.H264, 320, 180, 0, 60, 60, "-x264-params", "bframes=1:b-pyramid=none:b-adapt=0:sync-lookahead=0")
 	skipped := uint64(0)
 	sampled := func(i int) bool { return i%7 == 0 }
 	for i := range clip {

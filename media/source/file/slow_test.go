@@ -27,7 +27,7 @@ func slowly(t *testing.T, rate, keys string) source.Address {
 	dir := t.TempDir()
 	ffmpeg(t, dir, append(append([]string{"-f", "lavfi", "-i", "testsrc2=s=320x180:r=25:d=30", "-f", "lavfi", "-i", "sine=d=30"}, x264...),
 		"-g", keys, "-c:a", "aac", "plain.mp4")...)
-	ffmpeg(t, dir, "-i", "plain.mp4", "-c", "copy", "-metadata:s:v", "rotate=90", "turned.mp4")
+	turn(t, dir, "plain.mp4", "90", "turned.mp4")
 	bin := t.TempDir()
 	script := "#!/bin/sh\ncase \"$*\" in\n*' nokey '*|*' -h '*) exec " + maker() + " \"$@\" ;;\n" +
 		"*) exec " + maker() + " -readrate " + rate + " \"$@\" ;;\nesac\n"
