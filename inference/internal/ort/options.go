@@ -153,9 +153,9 @@ func (o SessionOptions) addCUDA(d *Device, s *C.OrtSessionOptions) error {
 const envXQA = "ORT_ENABLE_XQA"
 
 // attention sets the attention kernels of the session that is created on a GPU until done is called. One session is created at a time in
-// the process: with five at once beside running answers, one of some 50 starts ended in CUDA's driver (a null pointer; ONNX Runtime 1.30 and
-// driver 580 on an H200; the cause is not known). XQA reserves shared memory at its first run in the process, on the GPU of that run: on others it fails with cudaErrorInvalidValue
-// (seen on two H200), so that they have none.
+// the process: with five at once beside running answers, one of some 50 starts ended in CUDA's driver (a null pointer; ONNX Runtime 1.30
+// and driver 580 on an H200; the cause is not known). XQA reserves shared memory at its first run in the process, on the GPU of that run:
+// on others it fails with cudaErrorInvalidValue (seen on two H200), so that they have none.
 func (l *library) attention(gpu int, o SessionOptions) (done func()) {
 	l.making.Lock()
 	if !o.NoXQA && (l.xqa.CompareAndSwap(0, int64(gpu)+1) || l.xqa.Load() == int64(gpu)+1) {
