@@ -3,6 +3,7 @@ package whip_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"strings"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/pion/webrtc/v4"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"touchline/media"
@@ -179,36 +181,94 @@ func TestManyWithOneKey(t *testing.T) {
 }
 
 // TestPlacesOfSenders: of ten times as many senders as a link may have, its part is received, whatever their identities; others are not
-// affected.
+// affected. A configured key finds a place for one session, which it keeps when it comes again; it ends no other sender for more.
 func TestPlacesOfSenders(t *testing.T) {
 	t.Parallel()
-	holder, n := "a link", 0
-	srv := start(t, func(o *whip.Options) {
-		o.MaxSessions, o.ConnectTime = 20, time.Hour
-		o.Authorize = func(string, string) (whip.Sender, error) {
-			n++
-			return whip.Sender{Key: fmt.Sprint(n), Holder: holder, Identity: fmt.Sprint(n)}, nil
-		}
-	})
 	_, offer := newSender(t, senderOptions{codec: vp8})
-	received := func(asked int) (n int) {
-		for range asked {
-			resp, _ := srv.request(t, http.MethodPost, "/whip/match", offer, "Content-Type", "application/sdp", "Authorization", "Bearer token")
-			if resp.StatusCode == http.StatusCreated {
-				n++
-				continue
+	for _, many := range []bool{false, true} {
+		t.Run(fmt.Sprintf("many=%v", many), func(t *testing.T) {
+			holder, n := "a link", 0
+			srv := start(t, func(o *whip.Options) {
+				o.MaxSessions, o.ConnectTime, o.Many = 20, time.Hour, many
+				o.Authorize = func(string, string) (whip.Sender, error) {
+					n++
+					return whip.Sender{Key: fmt.Sprint(n), Holder: holder, Identity: fmt.Sprint(n)}, nil
+				}
+			})
+			post := func(room, token, from string) bool {
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/whip/"+room, strings.NewReader(offer))
+				r.Header.Set("Content-Type", "application/sdp")
+				r.Header.Set("Authorization", "Bearer "+token)
+				r.RemoteAddr = from + ":9"
+				w := httptest.NewRecorder()
+				srv.ServeHTTP(w, r)
+				if w.Code != http.StatusCreated {
+					require.Equal(t, http.StatusServiceUnavailable, w.Code, w.Body)
+				}
+				return w.Code == http.StatusCreated
 			}
-			require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
-		}
-		return n
+			received := func(asked int, from string) (n int) {
+				for range asked {
+					if post("match", "token", from) {
+						n++
+					}
+				}
+				return n
+			}
+			require.Equal(t, 4, received(4, "127.0.0.1"), "cameras of one link")
+			require.Equal(t, 4, received(76, "127.0.0.1"))
+			holder = "another link"
+			require.Equal(t, 2, received(20, "127.0.0.1"), "half of all for an address")
+			require.Len(t, srv.Sessions(), 10)
+			if many {
+				keyed := 0
+				for range 20 {
+					if post("match", goodKey, "127.0.0.2") {
+						keyed++
+					}
+				}
+				require.Equal(t, 8, keyed, "a key has the part of a token")
+				require.Equal(t, 2, received(20, "127.0.0.3"))
+				require.False(t, post("match", "stream-key-any", "127.0.0.3"))
+				require.Zero(t, srv.pushedOut(t))
+				return
+			}
+			require.Equal(t, 6, received(20, "127.0.0.2"))
+			holder = "a third link"
+			require.Equal(t, 4, received(20, "127.0.0.2"), "all places are taken")
+			for range 3 {
+				require.True(t, post("match", goodKey, "127.0.0.1"), "a configured key has the operator's place")
+				require.Equal(t, 1, srv.pushedOut(t), "it replaces its own session")
+			}
+			require.True(t, post("match", "stream-key-any", "127.0.0.1"))
+			require.Equal(t, 2, srv.pushedOut(t))
+			for i := range 20 {
+				require.False(t, post(fmt.Sprint("another", i), "stream-key-any", "127.0.0.3"), "one place for each key")
+			}
+			require.True(t, post("match", "stream-key-any", "127.0.0.1"))
+			require.Equal(t, 2, srv.pushedOut(t))
+		})
 	}
-	require.Equal(t, 4, received(4), "cameras of one link")
-	require.Equal(t, 4, received(76))
-	holder = "another link"
-	require.Equal(t, 2, received(20), "half of all for an address")
-	require.Len(t, srv.Sessions(), 10)
-	resp, _ := srv.request(t, http.MethodPost, "/whip/match", offer, "Content-Type", "application/sdp", "Authorization", "Bearer "+goodKey)
-	require.Equal(t, http.StatusCreated, resp.StatusCode, "a configured key has the operator's place")
+}
+
+// pushedOut is the number of senders whose place the operator got.
+func (s *server) pushedOut(t *testing.T) int {
+	t.Helper()
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(s.Metrics()))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "reason" && l.GetValue() == "pushed_out" {
+					return int(m.GetCounter().GetValue())
+				}
+			}
+		}
+	}
+	require.Fail(t, "no metric")
+	return 0
 }
 
 func TestSilenceAndAbsenceEndASession(t *testing.T) {

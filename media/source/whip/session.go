@@ -24,6 +24,7 @@ type Session struct {
 	Sender Sender
 
 	server  *Server
+	slot    string // the sender in its room, where it may have one session
 	upright packet.Orientation
 	wants   wake.Signal // a key frame is needed
 
@@ -36,8 +37,8 @@ type Session struct {
 	readers      []*reader
 }
 
-func newSession(s *Server, sender Sender, upright packet.Orientation) *Session {
-	return &Session{Sender: sender, server: s, upright: upright, wants: wake.New()}
+func newSession(s *Server, sender Sender, room string, upright packet.Orientation) *Session {
+	return &Session{Sender: sender, server: s, slot: room + "\x00" + sender.Key, upright: upright, wants: wake.New()}
 }
 
 // prepare reads the sender's tracks.
@@ -49,13 +50,9 @@ func (x *Session) prepare(session *signaling.Session) error {
 	return nil
 }
 
-// enter connects the session to its consumer, after ending the one with the same key.
+// enter connects the session to its consumer.
 func (x *Session) enter() error {
 	s := x.server
-	if !s.opts.Many {
-		defer s.lock(x.slot())()
-		s.replace(x.slot())
-	}
 	place, err := s.opts.Open(x)
 	if err != nil {
 		x.Log.Warn().Err(err).Msg("WHIP session refused")
@@ -69,9 +66,6 @@ func (x *Session) enter() error {
 	}
 	return nil
 }
-
-// slot identifies the sender in its room, where it may have one session.
-func (x *Session) slot() string { return x.Room + "\x00" + x.Sender.Key }
 
 // RequestKeyFrame asks the sender for a key frame. Some senders ignore it.
 func (x *Session) RequestKeyFrame() { x.wants.Set() }

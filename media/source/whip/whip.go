@@ -36,7 +36,7 @@ type Sender struct {
 	// With is passed from Options.Authorize to Options.Open.
 	With any
 
-	configured bool // it has one of Options.Keys, and finds a place as the operator does
+	configured bool // it has one of Options.Keys
 }
 
 // StreamKey is the password of one sender, for programs that do not use LiveKit
@@ -83,9 +83,10 @@ type Server struct {
 
 	opts Options
 
-	mu    sync.Mutex
-	keyed map[string]*Session // by slot, unless Many
-	turns map[string]*turn    // by slot, while a session takes its place there
+	mu        sync.Mutex
+	keyed     map[string]*Session // by slot, unless Many
+	operators map[string]*Session // by configured key, the one with the operator's place; none with Many
+	turns     map[string]*turn    // by slot, while a session takes its place there
 }
 
 // turn is the lock of a slot: one session at a time replaces another.
@@ -107,7 +108,7 @@ func New(o Options) (*Server, error) {
 	}
 	o.Bounds = o.Or(signaling.Bounds{MaxSessions: 64, PerMinute: 60, Burst: 20, ConnectTime: 15 * time.Second})
 	o.Silence = cmp.Or(o.Silence, 30*time.Second)
-	s := &Server{opts: o, keyed: map[string]*Session{}, turns: map[string]*turn{}}
+	s := &Server{opts: o, keyed: map[string]*Session{}, operators: map[string]*Session{}, turns: map[string]*turn{}}
 	s.Server = signaling.NewServer(signaling.Options{
 		Name: "whip", Client: "sender",
 		Authorize: func(_ *http.Request, token, room string) (any, error) { return s.authorize(token, room) },
@@ -132,7 +133,7 @@ func (s *Server) authorize(token, room string) (Sender, error) {
 			wrongRoom = true
 			continue
 		}
-		return Sender{Key: k.Key, Identity: k.Identity, Name: k.Name, configured: true}, nil
+		return Sender{Key: k.Key, Holder: k.Key, Identity: k.Identity, Name: k.Name, configured: true}, nil
 	}
 	switch {
 	case wrongRoom:
@@ -143,7 +144,7 @@ func (s *Server) authorize(token, room string) (Sender, error) {
 	return s.opts.Authorize(token, room)
 }
 
-// accept starts a session for an offer.
+// accept starts a session for an offer, after ending the one in its slot, whose place it gets.
 func (s *Server) accept(ctx context.Context, r signaling.Request) (*signaling.Session, error) {
 	o, err := readOffer(r.SDP)
 	if err != nil {
@@ -157,11 +158,31 @@ func (s *Server) accept(ctx context.Context, r signaling.Request) (*signaling.Se
 	if err != nil {
 		return nil, err
 	}
-	x := newSession(s, sender, o.upright)
-	who := limit.Client{Token: sender.Holder, From: r.From, Operator: sender.configured}
-	return s.Start(limit.WithClient(ctx, who), signaling.SessionOptions{
+	x := newSession(s, sender, r.Room, o.upright)
+	if !s.opts.Many {
+		defer s.lock(x.slot)()
+		s.replace(x.slot)
+	}
+	who := limit.Client{Token: sender.Holder, From: r.From, Operator: s.operates(x)}
+	session, err := s.Start(limit.WithClient(ctx, who), signaling.SessionOptions{
 		Request: r, Offer: o.Offer, Media: m, Interceptors: interceptors, Prepare: x.prepare, Enter: x.enter, Run: x.run, Left: x.leave,
 	})
+	if err != nil {
+		s.free(x)
+	}
+	return session, err
+}
+
+// operates reports whether x finds a place as the operator does: of the sessions with a configured key, one at a time, so that its holder
+// cannot end all others.
+func (s *Server) operates(x *Session) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !x.Sender.configured || s.opts.Many || s.operators[x.Sender.Key] != nil {
+		return false
+	}
+	s.operators[x.Sender.Key] = x
+	return true
 }
 
 // lock waits for a slot's turn: a session that is slow to end holds up no other slot.
@@ -199,14 +220,17 @@ func (s *Server) replace(slot string) {
 func (s *Server) keep(x *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.keyed[x.slot()] = x
+	s.keyed[x.slot] = x
 }
 
-// free releases the slot of x.
+// free releases the slot of x, and the operator's place of its key.
 func (s *Server) free(x *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.keyed[x.slot()] == x {
-		delete(s.keyed, x.slot())
+	if s.keyed[x.slot] == x {
+		delete(s.keyed, x.slot)
+	}
+	if s.operators[x.Sender.Key] == x {
+		delete(s.operators, x.Sender.Key)
 	}
 }
