@@ -332,9 +332,12 @@ func ended(err error) *Error {
 }
 
 // busy returns beyond for a client that may try again soon.
-func busy(w http.ResponseWriter, why string) *Error {
-	w.Header().Set("Retry-After", strconv.Itoa(retryAfter))
-	return beyond(fmt.Sprintf("%s; try again in %d s", why, retryAfter))
+func busy(w http.ResponseWriter, why string) *Error { return later(w, why, retryAfter) }
+
+// later returns beyond for a client that may try again in some seconds.
+func later(w http.ResponseWriter, why string, seconds int) *Error {
+	w.Header().Set("Retry-After", strconv.Itoa(seconds))
+	return beyond(fmt.Sprintf("%s; try again in %d s", why, seconds))
 }
 
 // beyond is the error of a request beyond a limit.

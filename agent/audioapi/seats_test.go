@@ -67,6 +67,7 @@ func figure(t *testing.T, c prometheus.Collector, kind, reason string) (sum floa
 type answered struct {
 	status int
 	text   string
+	again  string // Retry-After
 }
 
 // send posts a form in the background. Its answer comes to the channel.
@@ -85,12 +86,12 @@ func answerOf(srv *httptest.Server, req *http.Request) <-chan answered {
 	go func() {
 		res, err := srv.Client().Do(req)
 		if err != nil {
-			out <- answered{0, err.Error()}
+			out <- answered{0, err.Error(), ""}
 			return
 		}
 		text, _ := io.ReadAll(res.Body)
 		_ = res.Body.Close()
-		out <- answered{res.StatusCode, string(text)}
+		out <- answered{res.StatusCode, string(text), res.Header.Get("Retry-After")}
 	}()
 	return out
 }
@@ -237,6 +238,42 @@ func TestRateOfDecodes(t *testing.T) {
 		require.Equal(t, http.StatusOK, compressed(token))
 	}
 	require.Equal(t, http.StatusOK, (<-send(t, srv, of("a link", "192.0.2.1"), whole())).status)
+}
+
+// TestRefusedDecodes: files beyond the rate take no place in a queue in which everything waits, and their answers say when to try again.
+func TestRefusedDecodes(t *testing.T) {
+	t.Parallel()
+	hold := make(chan struct{})
+	var release sync.Once
+	srv, h := transcribe(t, &livetest.Recognizer{Before: func(ctx context.Context, _ livetest.Call) error {
+		select {
+		case <-hold:
+		case <-ctx.Done():
+		}
+		return ctx.Err()
+	}}, func(o *audioapi.TranscriberOptions) {
+		o.Config.Parallel, o.Config.Queue = 1, 1023
+		o.Decode = func(context.Context, *os.File, time.Duration) ([]float32, error) { return make([]float32, 16000), nil }
+	})
+	t.Cleanup(func() { release.Do(func() { close(hold) }) })
+	known(srv)
+	first := send(t, srv, of("another", "192.0.2.2"), whole())
+	waiting := func() float64 { return figure(t, h.Metrics(), "recordings", "") }
+	require.Eventually(t, func() bool { return waiting() == 1 }, 2*time.Minute, time.Millisecond)
+	answers := make(chan answered, 120)
+	for range cap(answers) {
+		a := send(t, srv, of("a link", "192.0.2.1"), strings.NewReader(fileHead+"OggS\r\n--b--\r\n"))
+		go func() { answers <- <-a }()
+	}
+	got := <-answers // the others wait
+	require.Equal(t, http.StatusTooManyRequests, got.status, got.text)
+	require.Contains(t, got.text, "too many recordings that are not WAV; try again in 1 s")
+	require.Equal(t, "1", got.again, "two a second")
+	release.Do(func() { close(hold) })
+	require.Equal(t, http.StatusOK, (<-first).status)
+	for range cap(answers) - 1 {
+		<-answers
+	}
 }
 
 // TestSlowForm: all fields of a form together have 15 s, however many they are.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"iter"
 	"net/http"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"touchline/inference/live"
 	"touchline/inference/vad"
 	"touchline/internal/limit"
+	"touchline/internal/wav"
 )
 
 const (
@@ -224,6 +226,9 @@ func (t *Transcriber) serve(w http.ResponseWriter, r *http.Request, change func(
 		return err
 	}
 	o.plain = f.plain
+	if err := t.decodable(ctx, w, f); err != nil {
+		return err
+	}
 	ctx, place, err := t.waiting.Take(ctx, "", 1)
 	if err != nil {
 		return t.full(w, err)
@@ -236,7 +241,7 @@ func (t *Transcriber) serve(w http.ResponseWriter, r *http.Request, change func(
 		return cmp.Or(context.Cause(ctx), err)
 	}
 	defer func() { <-t.slots }()
-	sound, err := f.sound(ctx, t.decoder(w), t.opts.Config.MaxDuration)
+	sound, err := f.sound(ctx, t.opts.Decode, t.opts.Config.MaxDuration)
 	if err != nil {
 		return cmp.Or(context.Cause(ctx), err)
 	}
@@ -256,17 +261,18 @@ func (t *Transcriber) serve(w http.ResponseWriter, r *http.Request, change func(
 	return nil
 }
 
-// decoder returns the Decoder of a request, nil without one.
-func (t *Transcriber) decoder(w http.ResponseWriter) Decoder {
-	if t.opts.Decode == nil {
+// decodable returns an error for a file that takes a process beyond the client's rate, before it takes a place.
+func (t *Transcriber) decodable(ctx context.Context, w http.ResponseWriter, f *form) error {
+	if t.opts.Decode == nil || f.size == 0 {
 		return nil
 	}
-	return func(ctx context.Context, file *os.File, most time.Duration) ([]float32, error) {
-		if _, ok := t.decodes.Allow(limit.ClientOf(ctx), time.Now()); !ok {
-			return nil, busy(w, "too many recordings that are not WAV")
-		}
-		return t.opts.Decode(ctx, file, most)
+	if _, _, err := wav.ReadHead(io.NewSectionReader(f.file, 0, f.size)); err == nil {
+		return nil
 	}
+	if wait, ok := t.decodes.Allow(limit.ClientOf(ctx), time.Now()); !ok {
+		return later(w, "too many recordings that are not WAV", int(wait.Seconds())+1)
+	}
+	return nil
 }
 
 // span is a range of samples of a recording.
