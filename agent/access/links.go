@@ -38,8 +38,12 @@ func linkID(token string) string {
 }
 
 const (
-	// maxLinks bounds the listed links of a room. Of more, the oldest is no longer listed; it still works. All that are revoked stay.
+	// maxLinks bounds the listed links of a room. Of more, the oldest is no longer listed; it still works. All that are revoked stay
+	// until they expire.
 	maxLinks = 100
+	// maxPast bounds the links of a room that are revoked and expired. Of more, the one made last goes: the maker of many cannot have
+	// earlier ones removed.
+	maxPast = 1000
 	// maxShared bounds the revoked links in an attribute, which has at most 64 KiB: the last ones.
 	maxShared = 1000
 	// maxLearned bounds the links of a room with those of other commentators.
@@ -49,7 +53,8 @@ const (
 	// steadyTime is how long the wall clock must be steady after a jump of more than maxJump, and after the start, before expired links are
 	// forgotten: a revoked link must not work again when a clock that was fast is set right.
 	steadyTime, maxJump = time.Hour, time.Minute
-	// expiredFor is how long after its end a link of an earlier run is read again. At the start nothing tells whether the clock is right.
+	// expiredFor is how long after its end a link of an earlier run is read again, and a revoked one is taken from another process. At the
+	// start nothing tells whether the clock is right.
 	expiredFor = 32 * 24 * time.Hour
 )
 
@@ -82,7 +87,7 @@ func NewLinks(past map[string]json.RawMessage, keep func(id string, value json.R
 	l := &Links{byID: map[string]Link{}, watched: map[*watched]struct{}{}, keep: keep, seen: now, steady: now.Add(steadyTime)}
 	for id, value := range past {
 		var link Link
-		if err := json.Unmarshal(value, &link); err != nil || link.ID != id || !now.Before(link.Expires.Add(expiredFor)) {
+		if err := json.Unmarshal(value, &link); err != nil || link.ID != id || link.expired(now.Add(-expiredFor)) {
 			keep(id, nil)
 			continue
 		}
@@ -100,7 +105,7 @@ func (l *Links) List(room string, now time.Time) []Link {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, link := range l.byID {
-		if link.Room == room && now.Before(link.Expires) {
+		if link.Room == room && !link.expired(now) {
 			out = append(out, link)
 		}
 	}
@@ -138,31 +143,43 @@ func (l *Links) expireLocked(now time.Time) {
 		return
 	}
 	for id, link := range l.byID {
-		if !now.Before(link.Expires) {
+		if link.expired(now) {
 			l.removeLocked(id)
 		}
 	}
 }
 
-// spaceLocked removes the oldest link of a room with a full list. It returns false if all of them are revoked.
+func (link Link) expired(now time.Time) bool { return !now.Before(link.Expires) }
+
+// spaceLocked removes the oldest link of a room with a full list, one that has expired first. It returns false if all of them are revoked
+// and valid. Links that are revoked and expired have places of their own.
 func (l *Links) spaceLocked(room string, now time.Time) bool {
-	var n, valid int
-	var oldest Link
+	var n, past int
+	var oldest, last Link
 	for _, link := range l.byID {
-		if link.Room == room {
-			n++
-			if now.Before(link.Expires) {
-				valid++
+		expired := link.expired(now)
+		switch {
+		case link.Room != room:
+		case link.Revoked && expired:
+			if past++; last.ID == "" || link.Made.After(last.Made) {
+				last = link
 			}
-			if !link.Revoked && (oldest.ID == "" || link.Made.Before(oldest.Made)) {
+		case link.Revoked:
+			n++
+		default:
+			n++
+			if was := oldest.expired(now); oldest.ID == "" || expired && !was || expired == was && link.Made.Before(oldest.Made) {
 				oldest = link
 			}
 		}
 	}
+	if past >= maxPast {
+		l.removeLocked(last.ID)
+	}
 	if n >= maxLinks && oldest.ID != "" {
 		l.removeLocked(oldest.ID)
 	}
-	return valid < maxLinks || oldest.ID != ""
+	return n < maxLinks || oldest.ID != ""
 }
 
 func (l *Links) removeLocked(id string) {
@@ -208,7 +225,7 @@ func (l *Links) revoke(list []Link, now time.Time) {
 	l.expireLocked(now)
 	for _, link := range list {
 		known := l.byID[link.ID]
-		if known.Revoked {
+		if known.Revoked || link.expired(now) && !now.Before(l.steady) {
 			continue
 		}
 		if known.ID != "" {
@@ -293,7 +310,9 @@ func (link Link) inRoom(room string) bool {
 // Shared returns the revoked links of a room, the last ones of many, in the form that Learn reads, for its other commentators; "" for none.
 func (l *Links) Shared(room string, now time.Time) string {
 	list := slices.DeleteFunc(l.HandOver(room, now), func(x Link) bool { return !x.Revoked })
-	slices.SortStableFunc(list, func(a, b Link) int { return b.ended.Compare(a.ended) })
+	slices.SortStableFunc(list, func(a, b Link) int {
+		return cmp.Or(cmp.Compare(min(0, b.Expires.Sub(now)), min(0, a.Expires.Sub(now))), b.ended.Compare(a.ended)) // expired ones last
+	})
 	var out []string
 	for _, link := range list[:min(len(list), maxShared)] {
 		out = append(out, link.ID+":"+strconv.FormatInt(link.Expires.Unix(), 10))
@@ -325,21 +344,26 @@ func (l *Links) Learn(room, shared string, now time.Time) {
 	for item := range strings.SplitSeq(shared, ",") {
 		id, end, _ := strings.Cut(item, ":")
 		expires, err := strconv.ParseInt(end, 10, 64)
-		if link := (Link{ID: id, Room: room, Expires: time.Unix(expires, 0).UTC()}); err == nil && link.valid(now) {
+		link := Link{ID: id, Room: room, Expires: time.Unix(expires, 0).UTC(), Revoked: true}
+		if err == nil && link.valid(now) {
 			list = append(list, link)
 		}
 	}
 	l.revoke(list, now)
 }
 
-// HandOver returns the links of a room and of its participants' commentators, in a fixed order.
+// HandOver returns the links of a room and of its participants' commentators, in a fixed order. Revoked ones that look expired are among
+// them while the clock may be wrong.
 func (l *Links) HandOver(room string, now time.Time) []Link {
 	if l == nil {
 		return nil
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	out := slices.DeleteFunc(slices.Collect(maps.Values(l.byID)), func(x Link) bool { return !x.inRoom(room) || !now.Before(x.Expires) })
+	l.expireLocked(now)
+	out := slices.DeleteFunc(slices.Collect(maps.Values(l.byID)), func(x Link) bool {
+		return !x.inRoom(room) || x.expired(now) && !x.Revoked
+	})
 	slices.SortFunc(out, func(a, b Link) int { return cmp.Compare(a.ID, b.ID) })
 	return out
 }
@@ -351,7 +375,6 @@ func (l *Links) Restore(list []Link, now time.Time) {
 		switch {
 		case !link.valid(now):
 		case link.Revoked:
-			link.Revoked = false
 			revoked = append(revoked, link)
 		default:
 			l.add(link, now)
@@ -360,9 +383,13 @@ func (l *Links) Restore(list []Link, now time.Time) {
 	l.revoke(revoked, now)
 }
 
-// valid reports whether a link of another process can be one.
+// valid reports whether a link of another process can be one. Its clock or the one here may be wrong, which must not lose a revoked one.
 func (link Link) valid(now time.Time) bool {
-	return validID(link.ID) && link.Expires.After(now) && link.Expires.Before(now.Add(MaxLife+leeway))
+	end := link.Expires
+	if link.Revoked {
+		end = end.Add(expiredFor)
+	}
+	return validID(link.ID) && now.Before(end) && link.Expires.Before(now.Add(MaxLife+setBack))
 }
 
 func validID(id string) bool {

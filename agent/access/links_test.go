@@ -94,7 +94,7 @@ func TestRevoke(t *testing.T) {
 func TestLinksAndTheWallClock(t *testing.T) {
 	t.Parallel()
 	for _, step := range clocktest.Steps {
-		for _, restart := range []bool{false, true} {
+		for _, change := range []string{"none", "restart", "hand-over", "another commentator"} {
 			now, file := time.Now(), kept{}
 			keys := access.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more", Links: access.NewLinks(nil, file.keep, now)}
 			link := func(name string, life time.Duration) string {
@@ -104,30 +104,47 @@ func TestLinksAndTheWallClock(t *testing.T) {
 				keys.Links.Made(token, g, "", now)
 				return token
 			}
-			good, bad := link("good", 30*time.Minute), link("bad", 30*time.Minute)
+			good, bad, long := link("good", 30*time.Minute), link("bad", 30*time.Minute), link("long", access.MaxLife)
 			_, err := access.Verify(keys, bad, now)
 			require.NoError(t, err)
 			for _, x := range keys.Links.List("final", now) {
-				if x.Name == "bad" {
+				if x.Name != "good" {
 					require.NoError(t, keys.Links.Revoke("final", x.ID, false, now))
 				}
 			}
 			later := clocktest.Step(now.Add(time.Minute), step)
-			if restart {
+			over, left, shown := step > 0, 4, 3
+			before := keys.Links
+			switch change {
+			case "restart":
 				keys.Links = access.NewLinks(file, file.keep, later)
+			case "hand-over":
+				keys.Links = access.NewLinks(nil, nil, later)
+				keys.Links.Restore(before.HandOver("final", later), later)
+				if over {
+					left = 3 // good has looked expired
+				}
+			case "another commentator":
+				keys.Links = access.NewLinks(nil, nil, later)
+				keys.Links.Learn("final", before.Shared("final", later), later)
+				left, shown = 3, 2 // good was not revoked
 			}
-			over := step > 0
-			require.Equal(t, over, len(keys.Links.List("final", later)) == 0, step)
+			if over {
+				shown = 1 // long
+			}
+			require.Len(t, keys.Links.List("final", later), shown, "%v %s", step, change)
 			_, err = access.Verify(keys, good, later)
 			require.Equal(t, over, err != nil, step)
 			keys.Links.Made("another", access.Grant{Rooms: []string{"final"}, Expires: later.Add(2 * time.Hour)}, "", later)
 
 			right := now.Add(2 * time.Minute) // the clock is set right
-			require.Len(t, keys.Links.List("final", right), 3, step)
+			require.Len(t, keys.Links.List("final", right), left, "%v %s", step, change)
 			_, err = access.Verify(keys, good, right)
 			require.NoError(t, err, step)
-			_, err = access.Verify(keys, bad, right)
-			require.ErrorIs(t, err, access.ErrRevoked, step)
+			for _, token := range []string{bad, long} {
+				_, err = access.Verify(keys, token, right)
+				require.ErrorIs(t, err, access.ErrRevoked, "%v %s", step, change)
+			}
 		}
 	}
 }
@@ -221,4 +238,48 @@ func TestLinksAreBounded(t *testing.T) {
 
 	links.Learn("mine", "a:1,:,x,"+strings.Repeat("g", 16)+":99999999999,"+strings.Repeat("e", 16)+":1", now)
 	require.Len(t, links.List("mine", now), 1)
+}
+
+// TestExpiredLinksAreBounded: links that are revoked and expired take no place in the list of a room, and are bounded while the clock may
+// be wrong. Then they are forgotten, and not learned again.
+func TestExpiredLinksAreBounded(t *testing.T) {
+	t.Parallel()
+	now, file := time.Now(), kept{}
+	links := access.NewLinks(nil, file.keep, now)
+	made := func(name string, life time.Duration) string {
+		return links.Made(name, access.Grant{Rooms: []string{"final"}, Expires: now.Add(life)}, "", now)
+	}
+	revoked := func(id string) string {
+		require.NoError(t, links.Revoke("final", id, false, now))
+		return id
+	}
+	first, good := revoked(made("first", time.Minute)), made("good", 3*time.Hour)
+	for i := range 2000 {
+		revoked(made(fmt.Sprint("flood", i), time.Minute))
+		if i%50 == 49 {
+			now = now.Add(time.Minute)
+		}
+		require.NotNil(t, file[good])
+	}
+	require.Less(t, len(file), 1100)
+	require.True(t, links.Revoked([]string{first}))
+	for i := range 99 {
+		made(fmt.Sprint("short", i), time.Minute)
+	}
+	now = now.Add(time.Minute)
+	for i := range 99 {
+		made(fmt.Sprint("list", i), 3*time.Hour)
+	}
+	require.Len(t, links.List("final", now), 100)
+	require.NotNil(t, file[good], "expired ones go first")
+	made("one more", 3*time.Hour)
+	require.Len(t, links.List("final", now), 100)
+	require.Nil(t, file[good], "the oldest")
+
+	shared := links.Shared("final", now)
+	require.Contains(t, shared, first)
+	now = now.Add(time.Hour)
+	require.Empty(t, links.Shared("final", now))
+	links.Learn("final", shared, now)
+	require.Len(t, file, 100)
 }

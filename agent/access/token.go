@@ -148,9 +148,6 @@ func Sign(keys Keys, g Grant, now time.Time) (string, error) {
 	return token, nil
 }
 
-// leeway is the tolerated difference between clocks.
-const leeway = 30 * time.Second
-
 // setBack is by how much the clock may be set back without ending the links that it made.
 const setBack = 24 * time.Hour
 
