@@ -26,6 +26,8 @@ type KeptAlert struct {
 	ClearedReason string    `json:"cleared_reason,omitempty"`
 	// JPEG is the frame; nil during its encoding and when it is too old. Clients do not get it.
 	JPEG []byte `json:"jpeg,omitempty"`
+
+	since time.Time // begin of the frame's age; with a monotonic reading
 }
 
 // alertStore stores the latest alerts and their frames.
@@ -49,7 +51,7 @@ func (s *alertStore) take(a alert.Alert) {
 		if len(s.list) == KeptAlerts {
 			s.remove(0)
 		}
-		s.list = append(s.list, KeptAlert{Alert: a})
+		s.list = append(s.list, KeptAlert{Alert: a, since: a.At})
 		s.changed(len(s.list) - 1)
 		return
 	}
@@ -86,7 +88,7 @@ func (s *alertStore) trim(now time.Time) {
 	size := 0
 	for i, a := range slices.Backward(s.list) {
 		size += len(a.JPEG)
-		if a.JPEG != nil && (size > alertBytes || now.Sub(a.At) > alertAge) {
+		if a.JPEG != nil && (size > alertBytes || now.Sub(a.since) > alertAge) {
 			s.list[i].JPEG = nil
 			s.changed(i)
 		}
@@ -193,7 +195,7 @@ func (h *Hub) KeepAlerts(past []KeptAlert, keep func(id string, a *KeptAlert), n
 	defer h.alerts.mu.Unlock()
 	slices.SortStableFunc(past, func(a, b KeptAlert) int { return a.At.Compare(b.At) })
 	for i := range past {
-		past[i].At = now.Add(past[i].At.Sub(now)) // the same time, but its age does not change if the wall clock is set later
+		past[i].since = now.Add(min(0, past[i].At.Sub(now))) // its age now counts: the wall clock may be set later, or was fast
 	}
 	h.alerts.list, h.alerts.keep = past, keep
 	h.alerts.past = len(past)
