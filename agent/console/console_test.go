@@ -371,12 +371,21 @@ func (a answer) problem(t *testing.T) (code, message, id string) {
 // ask sends a request; header is name, value, name, value.
 func (r *running) ask(method, path, body string, header ...string) answer {
 	r.t.Helper()
+	a, err := r.try(method, path, body, header...)
+	require.NoError(r.t, err)
+	return a
+}
+
+// try is ask in a goroutine of its own.
+func (r *running) try(method, path, body string, header ...string) (answer, error) {
 	var in io.Reader
 	if body != "" {
 		in = strings.NewReader(body)
 	}
 	req, err := http.NewRequestWithContext(r.t.Context(), method, r.url(path), in)
-	require.NoError(r.t, err)
+	if err != nil {
+		return answer{}, err
+	}
 	for i := 0; i+1 < len(header); i += 2 {
 		if header[i] == "Host" {
 			req.Host = header[i+1]
@@ -385,29 +394,31 @@ func (r *running) ask(method, path, body string, header ...string) answer {
 		req.Header.Set(header[i], header[i+1])
 	}
 	resp, err := r.client.Do(req)
-	require.NoError(r.t, err)
+	if err != nil {
+		return answer{}, err
+	}
 	defer resp.Body.Close()
 	data, err := io.ReadAll(resp.Body)
-	require.NoError(r.t, err)
-	return answer{resp.StatusCode, resp.Header, data}
+	return answer{resp.StatusCode, resp.Header, data}, err
 }
 
 // atOnce is the number of requests of many at the same time: more than wait for their answer beyond a rate.
 const atOnce = 128
 
-// many asks n times, many at once, and counts the answers by status.
-func (r *running) many(n int, ask func(i int) answer) (statuses map[int]int) {
+// many asks n times, many at once, and counts the answers by status. Its test fails if one does not come.
+func (r *running) many(n int, ask func(i int) (answer, error)) (statuses map[int]int) {
+	r.t.Helper()
 	statuses = map[int]int{}
 	var mu sync.Mutex
 	var all errgroup.Group
 	all.SetLimit(atOnce)
 	for i := range n {
 		all.Go(func() error {
-			status := ask(i).status
+			a, err := ask(i)
 			mu.Lock()
 			defer mu.Unlock()
-			statuses[status]++
-			return nil
+			statuses[a.status]++
+			return err
 		})
 	}
 	require.NoError(r.t, all.Wait())

@@ -496,8 +496,8 @@ func TestLoginLimit(t *testing.T) {
 	const token = "correct-horse-battery"
 	var log bytes.Buffer
 	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: console.Config{Token: token}, Log: zerolog.New(zerolog.SyncWriter(&log))})
-	wrong := func(int) answer { return r.ask("POST", "/api/login", `{"token":"wrong"}`) }
-	statuses, last := r.many(100, wrong), wrong(0)
+	statuses := r.many(100, func(int) (answer, error) { return r.try("POST", "/api/login", `{"token":"wrong"}`) })
+	last := r.ask("POST", "/api/login", `{"token":"wrong"}`)
 	require.Equal(t, http.StatusTooManyRequests, last.status)
 	require.LessOrEqual(t, statuses[http.StatusUnauthorized], 20)
 	require.GreaterOrEqual(t, statuses[http.StatusUnauthorized], 5, "a person may mistype")
@@ -523,11 +523,10 @@ func TestBearerLimit(t *testing.T) {
 	for range 50 {
 		require.Equal(t, http.StatusUnauthorized, r.ask("GET", "/api/status", "").status, "no token is no attempt")
 	}
-	wrong := func(i int) answer {
-		return r.ask("GET", []string{"/api/status", "/metrics", "/rtc"}[i%3], "", "Authorization", "Bearer wrong")
-	}
-	statuses, began := r.many(100, wrong), time.Now()
-	last := wrong(0)
+	statuses := r.many(100, func(i int) (answer, error) {
+		return r.try("GET", []string{"/api/status", "/metrics", "/rtc"}[i%3], "", "Authorization", "Bearer wrong")
+	})
+	began, last := time.Now(), r.ask("GET", "/api/status", "", "Authorization", "Bearer wrong")
 	require.GreaterOrEqual(t, time.Since(began), 300*time.Millisecond, "it waits for its answer")
 	require.Equal(t, http.StatusTooManyRequests, last.status)
 	require.LessOrEqual(t, statuses[http.StatusUnauthorized], 20)
@@ -555,8 +554,8 @@ func TestCookieLimit(t *testing.T) {
 	for range 40 { // pages of five people with the cookie of an earlier token
 		require.Equal(t, http.StatusUnauthorized, r.ask("GET", "/api/status", "", "Cookie", "touchline_token=old").status)
 	}
-	statuses := r.many(600, func(i int) answer {
-		return r.ask("GET", "/api/status", "", "Cookie", "touchline_token=wrong"+strconv.Itoa(i))
+	statuses := r.many(600, func(i int) (answer, error) {
+		return r.try("GET", "/api/status", "", "Cookie", "touchline_token=wrong"+strconv.Itoa(i))
 	})
 	require.Greater(t, statuses[http.StatusTooManyRequests], 300, "%v", statuses)
 	a := r.ask("POST", "/api/login", `{"token":"`+token+`"}`)

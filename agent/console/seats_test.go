@@ -36,22 +36,24 @@ func crowd(t *testing.T, opts console.Options, prepare ...func(*console.Server))
 }
 
 // status makes a request and returns the status. The body of an answer with 200 stays open.
-func (r *running) status(path string, header ...string) (int, io.ReadCloser) {
-	r.t.Helper()
+func (r *running) status(path string, header ...string) (status int, body io.ReadCloser, err error) {
 	req, err := http.NewRequestWithContext(r.t.Context(), http.MethodGet, r.url(path), http.NoBody)
-	require.NoError(r.t, err)
+	if err != nil {
+		return 0, nil, err
+	}
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Set(header[i], header[i+1])
 	}
 	resp, err := r.client.Do(req)
-	require.NoError(r.t, err)
+	if err != nil {
+		return 0, nil, err
+	}
 	if resp.StatusCode == http.StatusOK {
 		r.t.Cleanup(func() { _ = resp.Body.Close() })
-		return resp.StatusCode, resp.Body
+		return resp.StatusCode, resp.Body, nil
 	}
 	_, _ = io.Copy(io.Discard, resp.Body)
-	require.NoError(r.t, resp.Body.Close())
-	return resp.StatusCode, nil
+	return resp.StatusCode, nil, resp.Body.Close()
 }
 
 // TestPlacesOfReaders: a link and an address have a part of the readers' places, however often they ask, and the operator finds one.
@@ -61,15 +63,16 @@ func TestPlacesOfReaders(t *testing.T) {
 	r, as := crowd(t, console.Options{Room: console.Room{Name: "final", Bot: newDesk(), Hub: hub}}, console.Unlimited)
 	link := func(name string) string { return granted(t, crowdKeys, access.Watch, "final", name) } // each is another one
 	seated := func(n int, header []string) int {
-		got := r.many(n, func(int) answer {
-			status, _ := r.status("/api/stream", header...)
-			return answer{status: status}
+		got := r.many(n, func(int) (answer, error) {
+			status, _, err := r.status("/api/stream", header...)
+			return answer{status: status}, err
 		})
 		require.Equal(t, n, got[http.StatusOK]+got[http.StatusServiceUnavailable], "%v", got)
 		return got[http.StatusOK]
 	}
 	one := as(link("a"), "198.51.100.1")
-	_, first := r.status("/api/stream", one...)
+	_, first, err := r.status("/api/stream", one...)
+	require.NoError(t, err)
 	require.Equal(t, 127, seated(1279, one))
 	require.Equal(t, 64, seated(640, as(link("b"), "198.51.100.1")), "another link there")
 	require.Equal(t, 64, seated(640, as(link("c"), "198.51.100.2")), "the room's places are taken")
@@ -80,7 +83,7 @@ func TestPlacesOfReaders(t *testing.T) {
 	require.Contains(t, metrics, `touchline_limit_taken{kind="readers"} 256`)
 
 	mine := r.events("/api/stream", as(operatorToken, "198.51.100.1")...)
-	_, err := io.Copy(io.Discard, first)
+	_, err = io.Copy(io.Discard, first)
 	require.NoError(t, err, "the oldest ends")
 	hub.Caption(agent.Caption{Delta: "Goal!"})
 	require.Equal(t, "Goal!", mine.want("").data)
@@ -113,12 +116,12 @@ func TestRatesOfALink(t *testing.T) {
 	} {
 		link := as(granted(t, crowdKeys, access.AllInRoom, "final", tt.kind), "198.51.100.1") // each row has its own
 		began, asked := time.Now(), 10*tt.burst
-		answered := r.many(asked, func(i int) answer {
-			a := r.ask(tt.method, tt.path(i), tt.body, link...)
+		answered := r.many(asked, func(i int) (answer, error) {
+			a, err := r.try(tt.method, tt.path(i), tt.body, link...)
 			if a.status == http.StatusTooManyRequests {
 				assert.NotEmpty(t, a.header.Get("Retry-After"))
 			}
-			return a
+			return a, err
 		})
 		require.Equal(t, asked, answered[http.StatusOK]+answered[http.StatusTooManyRequests], "%s: %v", tt.kind, answered)
 		require.GreaterOrEqual(t, answered[http.StatusOK], tt.burst, tt.kind)
