@@ -56,6 +56,9 @@ func (l *Limiter[K]) Allow(key K, now time.Time) (wait time.Duration, ok bool) {
 		l.makeRoom()
 		b.Limiter = rate.NewLimiter(l.perSecond, l.burst)
 	}
+	if now.Before(b.at) { // of requests at the same time: the bucket would be filled for that time again
+		now = b.at
+	}
 	b.at = now
 	l.buckets[key] = b
 	r := b.ReserveN(now, 1)

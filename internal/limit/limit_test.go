@@ -29,6 +29,24 @@ func TestAllow(t *testing.T) {
 	require.False(t, ok, "a clock that was set back adds nothing")
 }
 
+// TestRequestsAtOnce: requests at the same time come with times in any order, which adds nothing either.
+func TestRequestsAtOnce(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1000, 0)
+	l := limit.New[string](1, 1)
+	allowed := 0
+	for i := range 1000 {
+		at := now.Add(time.Duration(i) * 10 * time.Millisecond)
+		if i%2 == 1 {
+			at = at.Add(-500 * time.Millisecond)
+		}
+		if _, ok := l.Allow("a", at); ok {
+			allowed++
+		}
+	}
+	require.InDelta(t, 10, allowed, 1)
+}
+
 func TestNil(t *testing.T) {
 	t.Parallel()
 	_, ok := limit.New[int](-1, 5).Allow(1, time.Time{})
