@@ -104,11 +104,7 @@ func (s *selection) ownShape(g models.Graph) cuda.Shape {
 // (H200).
 func (d *device) openDecoder(ctx context.Context, set int, o Options) (s *ort.Session, err error) {
 	g := d.sel.decoders[set]
-	planned := d.sel.workspaceBytes(g)
-	if g.Device != models.DeviceCUDA {
-		planned += g.WeightBytes // they are in its arena
-	}
-	options := d.sessionOptions(o, planned)
+	options := d.sessionOptions(o, d.sel.workspaceBytes(g)) // a limit of its arena, which has no weights on a GPU, counts there only
 	options.Flash = true
 	if g.Device != models.DeviceCUDA {
 		if s, err = d.runtime.NewSession(d.bundle.Path(g.File), d.dev, options); err != nil {

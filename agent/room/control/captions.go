@@ -384,9 +384,8 @@ func (c *Captions) older(room *lksdk.Room, t *livekit.Transcription, to ...strin
 	c.trackless = c.trackless[max(0, len(c.trackless)-maxTrackless):]
 }
 
-// heard publishes a participant's speech as LiveKit's agents do: the text so far as a separate stream under the participant's identity,
-// to those that may read it.
-// An order goes to its speaker and to all authorised participants.
+// heard publishes a participant's speech as LiveKit's agents do, to those that may read it: the text so far as a separate stream under the
+// participant's identity. An order goes to its speaker and to all authorised participants.
 func (c *Captions) heard(room *lksdk.Room, h agent.Heard) {
 	if h.Order != nil {
 		c.data(room, TopicControl, heardMessage{"heard", h}, append(c.sup.Instructors(room), h.Identity)...)
