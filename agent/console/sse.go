@@ -193,7 +193,7 @@ func (s *Server) seat(r *http.Request, stream string) (*http.Request, *limit.Sea
 	ctx, seat, err := s.readers.Take(r.Context(), stream, 1)
 	if err != nil {
 		p := refuse(http.StatusServiceUnavailable, "too_many_readers", "%v; try again later", err).after(5)
-		p.late = true
+		p.late = !limit.ClientOf(r.Context()).Operator // here, as the request that waits has no client in its context
 		return nil, nil, p
 	}
 	return r.WithContext(ctx), seat, nil

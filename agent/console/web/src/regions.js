@@ -52,6 +52,7 @@ export class RegionsPanel {
   #points = [];
   #held = -1; // corner under the pointer
   #editing = '';
+  #refused = ''; // why the last change failed
   #open = false;
   #list = h('ul', { class: 'cams', ariaLabel: 'Regions' });
   #warning = h('p', { class: 'what', role: 'status' });
@@ -118,20 +119,32 @@ export class RegionsPanel {
     this.#draw();
   }
 
+  /** Reads the regions anew. What is said about the last change stays. */
   async #load() {
-    await this.#change(api.regions);
-  }
-
-  /** @param {() => Promise<import('./types.js').Regions>} call */
-  async #change(call) {
     try {
-      this.#known = await call();
-      this.#problem.textContent = '';
+      this.#show(await api.regions());
+      this.#problem.textContent = this.#refused;
     } catch (err) {
       this.#problem.textContent = err.message;
-      return false;
     }
-    const { regions, covered } = this.#known;
+  }
+
+  /** @param {() => Promise<import('./types.js').Regions>} call @returns {Promise<boolean>} whether it succeeded */
+  async #change(call) {
+    this.#refused = '';
+    try {
+      this.#show(await call());
+    } catch (err) {
+      this.#refused = err.message;
+    }
+    this.#problem.textContent = this.#refused;
+    return !this.#refused;
+  }
+
+  /** @param {import('./types.js').Regions} known */
+  #show(known) {
+    this.#known = known;
+    const { regions, covered } = known;
     this.#warning.hidden = !covered;
     this.#warning.textContent = covered ? `${covered[0].toUpperCase()}${covered.slice(1)}.` : '';
     this.#confirm.hidden = !regions.some((r) => r.rests);
@@ -139,7 +152,6 @@ export class RegionsPanel {
     this.#list.replaceChildren(...regions.map((r) => this.#row(r)));
     this.el.canvas.setAttribute('aria-label', `On the picture: ${regions.map((r) => `${KINDS[r.kind]} ${r.name}`).join(', ') || 'no regions'}`);
     this.#draw();
-    return true;
   }
 
   /** @param {import('./types.js').Region} r */
