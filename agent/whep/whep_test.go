@@ -536,10 +536,10 @@ func FuzzOffer(f *testing.F) {
 // TestLinkExpires: the sessions of an expired link end, whether the link or its LiveKit token opened them. That of the operator goes on.
 func TestLinkExpires(t *testing.T) {
 	t.Parallel()
-	end := time.Now().Add(2 * time.Second)
+	ends := make(chan func(string), 2)
 	until := func(over func(string)) (stop func()) {
-		timer := time.AfterFunc(time.Until(end), func() { over("this link has expired") })
-		return func() { timer.Stop() }
+		ends <- over
+		return func() {}
 	}
 	s := newStage(t, func(o *whep.Options) {
 		o.ConnectTime = patience
@@ -559,6 +559,9 @@ func TestLinkExpires(t *testing.T) {
 		players = append(players, p)
 	}
 	operator := players[2]
+	for range cap(ends) {
+		(<-ends)("this link has expired")
+	}
 	require.Eventually(t, func() bool { return expired.Load() == 2 && len(s.Sessions()) == 1 }, patience, 10*time.Millisecond)
 	told := func(p *player) bool {
 		p.mu.Lock()

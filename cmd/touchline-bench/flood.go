@@ -2,15 +2,21 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"mime"
+	"mime/multipart"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"touchline/cmd/internal/bench"
@@ -35,7 +41,9 @@ type flooded struct {
 	process *process
 	console string
 	room    string
+	rooms   int
 	orders  int
+	seen    atomic.Int64 // pictures, by the viewers
 }
 
 // allKinds is the phase with all kinds of flood.
@@ -51,6 +59,8 @@ type phase struct {
 	aligned   []time.Duration
 
 	goroutines, files int // of the bot, at most
+
+	pictures float64 // a second that a viewer saw
 }
 
 // flood measures a worker with honest rooms before, while and after hostile clients flood each of its interfaces.
@@ -60,7 +70,7 @@ func (c *soakCmd) flood(r *run, out io.Writer) {
 	texts := httptest.NewServer(fakes.Speech())
 	r.Cleanup(texts.Close)
 	at := roomsWithCameras(r, max(c.Rooms, 1), false, stage.Options{Width: 640, Height: 360, Seed: c.Seed})
-	f.room, f.console = at.Rooms[0], freeAddress(r)
+	f.room, f.rooms, f.console = at.Rooms[0], len(at.Rooms), freeAddress(r)
 	store := r.folder()
 	f.process = worker(r, at, allCores, append(f.model.settings(),
 		"TOUCHLINE_AGENT_HISTORY_STORE=file", "TOUCHLINE_AGENT_HISTORY_PATH="+store, "TOUCHLINE_AGENT_CONSOLE_TOKEN="+operatorToken,
@@ -76,6 +86,9 @@ func (c *soakCmd) flood(r *run, out io.Writer) {
 		var link struct{ Token string }
 		f.post("/api/rooms/"+room+"/links", map[string]any{"rights": []string{"watch", "transcribe"}, "for": "24h"}, &link)
 		at.Hostile.Links[room] = link.Token
+	}
+	for _, room := range at.Rooms {
+		r.Cleanup(f.view(room))
 	}
 	r.Wait(min(settleTime, part))
 	phases := []*phase{f.phase("before", part)}
@@ -108,6 +121,7 @@ func (c *soakCmd) flood(r *run, out io.Writer) {
 func (f *flooded) phase(name string, length time.Duration) *phase {
 	p := &phase{name: name, from: time.Now()}
 	pid := f.process.cmd.Process.Pid
+	f.seen.Store(0)
 	begin := usageOf(f.run, pid, true)
 	for next := p.from; time.Since(p.from) < length; f.Wait(time.Second) {
 		u := usageOf(f.run, pid, true)
@@ -120,9 +134,32 @@ func (f *flooded) phase(name string, length time.Duration) *phase {
 		}
 	}
 	p.usage, p.to = usageOf(f.run, pid, true).since(begin), time.Now()
+	p.pictures = float64(f.seen.Load()) / p.to.Sub(p.from).Seconds() / float64(f.rooms)
 	fmt.Fprintf(f.out, "  %s: CPU %.0f %% of a core, memory up to %.0f MB, %.0f MB at the end, %s, orders act after %.0f ms at most\n",
 		name, p.usage.share(), p.peak, p.end, p.held(), bench.MS(slices.Max(p.acted)))
 	return p
+}
+
+// view shows the delayed picture of a room to a viewer until leave. The memory of its decoder is not that of a flood.
+func (f *flooded) view(room string) (leave func()) {
+	ctx, cancel := context.WithCancel(f.Context())
+	res, err := f.do(ctx, http.MethodGet, "/api/rooms/"+room+"/mjpeg", nil)
+	f.Check(err)
+	_, params, err := mime.ParseMediaType(res.Header.Get("Content-Type"))
+	f.Check(err)
+	var done sync.WaitGroup
+	done.Go(func() {
+		for parts := multipart.NewReader(res.Body, params["boundary"]); ; f.seen.Add(1) {
+			if _, err := parts.NextPart(); err != nil {
+				return
+			}
+		}
+	})
+	return func() {
+		cancel()
+		done.Wait()
+		_ = res.Body.Close() // only read
+	}
 }
 
 // order gives an order, and returns the time until the model looks with it; orderMost if it does not.
@@ -166,19 +203,28 @@ func (f *flooded) post(path string, in, out any) {
 
 // ask sends a request as the operator, and returns the answer.
 func (f *flooded) ask(method, path string, body []byte) []byte {
-	req, err := http.NewRequestWithContext(f.Context(), method, "http://"+f.console+path, bytes.NewReader(body))
-	f.Check(err)
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Authorization", "Bearer "+operatorToken)
-	res, err := http.DefaultClient.Do(req)
+	res, err := f.do(f.Context(), method, path, body)
 	f.Check(err)
 	defer res.Body.Close()
 	b, err := io.ReadAll(res.Body)
 	f.Check(err)
-	if res.StatusCode >= http.StatusBadRequest {
-		f.Check(fmt.Errorf("%s %s: %s: %s", method, path, res.Status, b))
-	}
 	return b
+}
+
+func (f *flooded) do(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+f.console+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+operatorToken)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil || res.StatusCode < http.StatusBadRequest {
+		return res, err
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(res.Body)
+	return nil, errors.Join(fmt.Errorf("%s %s: %s: %s", method, path, res.Status, b), err)
 }
 
 func (f *flooded) figures(phases []*phase) {
@@ -188,6 +234,7 @@ func (f *flooded) figures(phases []*phase) {
 	f.Note("alignment p95 before and after", "%.1f, %.1f ms", p95(before), p95(after))
 	f.Note("CPU of the bot before and after", "%.0f, %.0f %% of a core", before.usage.share(), after.usage.share())
 	f.Note("memory of the bot before", "%.0f MB", before.peak)
+	f.Note("pictures a second of a viewer before and after", "%.1f, %.1f", before.pictures, after.pictures)
 	f.Note("held by the bot at most before and after", "%s; %s", before.held(), after.held())
 	f.Note("orders before, median until the model looks with one", "%.0f ms", bench.MS(quantile.Of(before.acted, 0.5)))
 	for _, p := range phases[1 : len(phases)-1] {
@@ -201,6 +248,7 @@ func (f *flooded) figures(phases []*phase) {
 		f.AtLeast("comments"+in, float64(len(p.aligned)), 1, "")
 		f.AtMost("alignment p95 of honest rooms"+in, p95(p), 20, "ms")
 		f.AtMost("memory above that before"+in, p.peak-before.peak, memory, "MB")
+		f.Note("pictures a second of a viewer"+in, "%.1f", p.pictures)
 		f.Note("held by the bot at most"+in, "%s", p.held())
 		f.Note("orders"+in+", median until the model looks with one", "%.0f ms", bench.MS(quantile.Of(p.acted, 0.5)))
 		f.AtMost(fmt.Sprintf("the latest of %d orders%s", len(p.acted), in), quantile.Of(p.acted, 1).Seconds(), 1, "s")
