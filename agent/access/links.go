@@ -255,10 +255,12 @@ func (l *Links) Revoked(ids []string) bool {
 	return slices.ContainsFunc(ids, func(id string) bool { return l.byID[id].Revoked })
 }
 
-// Watch calls over once the rights of a grant have ended: with ErrExpired, by the wall clock, or, for revoked links, with ErrRevoked. stop
-// ends the watch.
+// Watch calls over, at most once, when the rights of a grant have ended: with ErrExpired, by the wall clock, or, for revoked links, with
+// ErrRevoked. stop ends the watch.
 func (l *Links) Watch(g Grant, now func() time.Time, over func(error)) (stop func()) {
-	end := func() {}
+	var once sync.Once
+	end, told := func() {}, over
+	over = func(err error) { once.Do(func() { told(err) }) }
 	if !g.Expires.IsZero() {
 		end = watchEnd(g.Expires, now, func() { over(ErrExpired) })
 	}

@@ -101,6 +101,7 @@ func (t *Transcriber) ServeRealtime(w http.ResponseWriter, r *http.Request) {
 		_ = d.Close() // it was not used
 		return
 	}
+	defer s.seat.Leave()
 	s.in, _ = newIntake(pcm16, realtimeRate) // a usual rate
 	v := &realtime{
 		socket: s, ctx: r.Context(), id: "sess_" + rand.Text(), items: map[int]*realItem{}, set: realtimeSettings{

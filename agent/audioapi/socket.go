@@ -50,7 +50,8 @@ type socket struct {
 	gone bool
 }
 
-// open upgrades a request and returns its socket, with the request that ends if the socket has to; nil after a refusal, which was written.
+// open upgrades a request and returns its socket, whose seat the caller leaves, with the request that ends if the socket has to; nil after
+// a refusal, which was written.
 func (t *Transcriber) open(w http.ResponseWriter, r *http.Request, protocols ...string) (*socket, *http.Request) {
 	ctx, seat, err := t.sessions.Take(r.Context(), "", 1)
 	if err != nil {
@@ -80,7 +81,6 @@ func (t *Transcriber) detector(on bool) (vad.Detector, error) {
 
 // serve runs the session and reads messages until the client disconnects. Then the utterance ends and gets its final text.
 func (s *socket) serve(r *http.Request, c live.Config, event func(live.Event), message func(kind int, body []byte) error) {
-	defer s.seat.Leave()
 	defer s.conn.Close()
 	defer live.Hold(s.t.opts.Recognizer)()
 	c.Every = s.t.opts.Step
@@ -103,6 +103,7 @@ func (s *socket) serve(r *http.Request, c live.Config, event func(live.Event), m
 	pings := time.NewTicker(pingEvery)
 	defer pings.Stop()
 	ended := make(chan struct{})
+	defer close(ended)
 	go func() {
 		for {
 			select {
@@ -114,7 +115,6 @@ func (s *socket) serve(r *http.Request, c live.Config, event func(live.Event), m
 		}
 	}()
 	err := s.read(message)
-	close(ended)
 	s.leave()
 	late := time.AfterFunc(lastTime, cancel)
 	defer late.Stop()
@@ -215,6 +215,7 @@ func (t *Transcriber) ServePlain(w http.ResponseWriter, r *http.Request) {
 	if s == nil {
 		return
 	}
+	defer s.seat.Leave()
 	q := r.URL.Query()
 	p := &plainSocket{socket: s, ctx: r.Context()}
 	p.back = returning{limit.ClientOf(p.ctx).Token, q.Get("request_id")} //nolint:contextcheck // of the request with its place
@@ -243,7 +244,6 @@ func (t *Transcriber) ServePlain(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err != nil {
-		s.seat.Leave()
 		_ = s.conn.Close() // the error was sent
 		return
 	}

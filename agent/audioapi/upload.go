@@ -121,6 +121,9 @@ func readForm(w http.ResponseWriter, r *http.Request, most int64, take func(n in
 	for range maxFields {
 		began := time.Now()
 		_ = control.SetReadDeadline(began.Add(left)) // a server without deadlines has none
+		if err := formError(nil, context.Cause(ctx), most); err != nil {
+			return f, err // the deadline of its end may have been replaced
+		}
 		part, err := mr.NextPart()
 		if errors.Is(err, io.EOF) {
 			return f, nil
@@ -131,7 +134,7 @@ func readForm(w http.ResponseWriter, r *http.Request, most int64, take func(n in
 			err = errors.New("a part has no name, or a header that cannot be read")
 		case part.FormName() == "file", part.FileName() != "":
 			left -= time.Since(began)
-			err = f.spool(part, control, most, take)
+			err = f.spool(ctx, part, control, most, take)
 		default:
 			err = f.field(part)
 			left -= time.Since(began)
@@ -200,7 +203,9 @@ func NewSpool() (*os.File, error) {
 }
 
 // spool copies the file of a form to an unlinked file.
-func (f *form) spool(part *multipart.Part, control *http.ResponseController, most int64, take func(n int64) error) error {
+func (f *form) spool(
+	ctx context.Context, part *multipart.Part, control *http.ResponseController, most int64, take func(n int64) error,
+) error {
 	if f.file != nil {
 		return bad("file", "one file at a time")
 	}
@@ -216,6 +221,9 @@ func (f *form) spool(part *multipart.Part, control *http.ResponseController, mos
 			}
 		}
 		_ = control.SetReadDeadline(time.Now().Add(uploadStep)) // a server without deadlines has none
+		if ctx.Err() != nil {
+			return ctx.Err() // the deadline of its end may have been replaced
+		}
 		n, err := io.CopyN(file, part, min(uploadRead, most+1-f.size))
 		if f.size += n; f.size > most {
 			return tooLarge(most)

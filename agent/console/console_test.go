@@ -203,6 +203,8 @@ func (d *desk) Stop(by string) {
 type studio struct {
 	mu      sync.Mutex
 	asked   int // for the newest picture
+	asking  int
+	atOnce  int // at most
 	pulls   int
 	pulling int
 	frame   media.VideoFrame
@@ -228,6 +230,12 @@ func (s *studio) Snapshot(context.Context) (media.VideoFrame, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.asked++
+	s.asking++
+	s.atOnce = max(s.atOnce, s.asking)
+	s.mu.Unlock()
+	time.Sleep(time.Millisecond)
+	s.mu.Lock()
+	s.asking--
 	if s.none {
 		return media.VideoFrame{}, errors.New("no camera")
 	}

@@ -329,7 +329,7 @@ func registerMetrics(rooms *Rooms, reg *prometheus.Registry) (requests *promethe
 		Name: "touchline_http_requests_total", Help: "Finished requests by route and status.",
 	}, []string{"route", "status"})
 	expired = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "touchline_http_expired_total", Help: "Streams and sockets that ended because their link expired.",
+		Name: "touchline_http_expired_total", Help: "Streams and sockets that ended because their link expired or was revoked.",
 	})
 	if err := errors.Join(reg.Register(requests), reg.Register(expired), reg.Register(metrics.Func(rooms.collect))); err != nil {
 		return nil, nil, fmt.Errorf("register the console's metrics: %w", err)

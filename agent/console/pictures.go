@@ -14,11 +14,16 @@ import (
 // pictureWait bounds the wait of /api/frame for a picture.
 const pictureWait = 2 * time.Second
 
+// mayMake counts a picture that has to be made. It returns a 429 beyond the client's rate.
+func (s *Server) mayMake(ctx context.Context) error {
+	if wait, ok := s.pictures.Allow(limit.ClientOf(ctx), time.Now()); !ok {
+		return tooMany("requests", wait)
+	}
+	return nil
+}
+
 // inSlot encodes a picture in one of a few slots, so that many requests do not take the CPU from the commentary.
 func (s *Server) inSlot(ctx context.Context, do func() ([]byte, error)) ([]byte, error) {
-	if wait, ok := s.pictures.Allow(limit.ClientOf(ctx), time.Now()); !ok {
-		return nil, tooMany("requests", wait)
-	}
 	select {
 	case s.busy <- struct{}{}:
 	case <-ctx.Done():
@@ -38,7 +43,11 @@ func (s *Server) getFrame(h *roomEntry, w http.ResponseWriter, r *http.Request) 
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), pictureWait)
 	defer cancel()
-	take := func() ([]byte, error) {
+	// One request at a time asks the decoder, which the commentary uses too.
+	data, err := h.stills.get(ctx, stillKey{width: width}, func() ([]byte, error) {
+		if err := s.mayMake(ctx); err != nil {
+			return nil, err
+		}
 		f, err := h.Pictures.Snapshot(ctx)
 		if err != nil {
 			return nil, refuse(http.StatusNotFound, "no_picture", "no picture: %v", err)
@@ -48,13 +57,7 @@ func (s *Server) getFrame(h *roomEntry, w http.ResponseWriter, r *http.Request) 
 			side = width * f.Height / f.Width
 		}
 		return s.inSlot(ctx, func() ([]byte, error) { return events.JPEG(f, side, h.JPEGQuality) })
-	}
-	var data []byte
-	if width == 0 {
-		data, err = take()
-	} else {
-		data, err = h.stills.get(ctx, stillKey{width: width}, take)
-	}
+	})
 	if err != nil {
 		return err
 	}
@@ -96,6 +99,9 @@ func (s *Server) writePicture(h *roomEntry, w http.ResponseWriter, r *http.Reque
 		var err error
 		full := data
 		data, err = h.thumbs.get(r.Context(), stillKey{r.URL.Path, width}, func() ([]byte, error) { //nolint:contextcheck // inSlot has it
+			if err := s.mayMake(r.Context()); err != nil {
+				return nil, err
+			}
 			return s.inSlot(r.Context(), func() ([]byte, error) { return events.Thumbnail(full, width, h.JPEGQuality) })
 		})
 		if err != nil {
@@ -136,7 +142,7 @@ func newStills(fresh time.Duration) *stills {
 	return &stills{fresh: fresh, busy: make(chan struct{}, 1), made: map[stillKey]still{}}
 }
 
-// get returns a thumbnail: a fresh one of an earlier request, or a new one.
+// get returns a thumbnail: a fresh one of an earlier request, or a new one. The newest picture in its own size is always a new one.
 func (s *stills) get(ctx context.Context, key stillKey, take func() ([]byte, error)) ([]byte, error) {
 	select {
 	case s.busy <- struct{}{}:
@@ -158,7 +164,8 @@ func (s *stills) get(ctx context.Context, key stillKey, take func() ([]byte, err
 	}
 	data, err := take()
 	p, ok := errors.AsType[*problem](err)
-	if ctx.Err() == nil && (!ok || p.status != http.StatusTooManyRequests) { // otherwise the error concerns this request only
+	concerns := ctx.Err() == nil && (!ok || p.status != http.StatusTooManyRequests) // more than this request
+	if concerns && key != (stillKey{}) {
 		s.made[key] = still{data, err, time.Now()}
 	}
 	return data, err

@@ -135,6 +135,22 @@ func TestRatesOfALink(t *testing.T) {
 	}
 }
 
+// TestNewestPictureOfALink: of many requests for the newest picture one at a time asks the decoder, which the commentary uses too, and
+// those that are refused do not ask it.
+func TestNewestPictureOfALink(t *testing.T) {
+	t.Parallel()
+	st := newStudio()
+	r, as := crowd(t, console.Options{Room: console.Room{Name: "final", Bot: newDesk(), Pictures: st}})
+	link := as(granted(t, crowdKeys, access.Watch, "final"), "198.51.100.1")
+	answered := r.many(1000, func(int) (answer, error) { return r.try("GET", "/api/frame", "", link...) })
+	require.Equal(t, 1000, answered[http.StatusOK]+answered[http.StatusTooManyRequests], "%v", answered)
+	require.GreaterOrEqual(t, answered[http.StatusOK], 100)
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	require.Equal(t, 1, st.atOnce)
+	require.Equal(t, answered[http.StatusOK], st.asked)
+}
+
 // TestThumbnailsOfSeenPicturesAreShared: viewers that show the same earlier picture have it encoded once.
 func TestThumbnailsOfSeenPicturesAreShared(t *testing.T) {
 	t.Parallel()

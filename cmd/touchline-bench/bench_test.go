@@ -128,7 +128,9 @@ func TestFlood(t *testing.T) {
 	for name := range figures {
 		what.WriteString(name + "\n")
 	}
-	for _, kind := range []string{"participant's request ", "player's offer ", "sender's offer ", "list 200 OK"} {
+	for _, kind := range []string{
+		"participant's request ", "player's offer ", "sender's offer ", "list 200 OK", "settings ", "speech ", "recording ", "signalling ",
+	} {
 		require.Contains(t, what.String(), "hostile: "+kind)
 	}
 	soak.Apart, soak.Length = true, 30*time.Second

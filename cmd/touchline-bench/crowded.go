@@ -13,7 +13,7 @@ import (
 )
 
 // crowdedRooms are the numbers of rooms of crowded.
-func crowdedRooms() []int { return []int{16, 64} }
+func crowdedRooms() []int { return []int{16, 32, 48, 64} }
 
 // crowded measures a worker with more and more rooms of 320x180 on two cores, whose model is scripted: what gives first.
 func crowded(r *run) {
@@ -40,10 +40,10 @@ func crowdOf(r *run, rooms int, clip *stage.Clip) (w crowdedWorker) {
 	r.Cleanup(model.close)
 	at := roomsWithCameras(r, rooms, false, stage.Options{Width: 320, Height: 180, Clip: clip})
 	store := r.folder()
-	p := worker(r, at, twoCores, append(model.settings(),
+	p := worker(r, at, twoCores, append(model.settings(), "TOUCHLINE_INFERENCE_REMOTE_PARALLEL=64",
 		"TOUCHLINE_AGENT_HISTORY_STORE=file", "TOUCHLINE_AGENT_HISTORY_PATH="+store,
 	))
-	r.Wait(settleTime)
+	r.Wait(3 * settleTime) // the delays of the pictures grow by a tenth of a second each second
 	from := time.Now()
 	w.usage = usageDuring(r, p.cmd.Process.Pid, r.flags.Cost)
 	to := time.Now()

@@ -19,6 +19,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"touchline/agent/access"
 	"touchline/cmd/internal/bench"
 	"touchline/internal/e2e/fakes"
 	"touchline/internal/e2e/stage"
@@ -81,11 +82,12 @@ func (c *soakCmd) flood(r *run, out io.Writer) {
 		floods = apart()
 	}
 	part := c.Length / time.Duration(len(floods)+2)
-	at.Hostile = hostility{Clients: c.Hostile, Seed: c.Seed, Console: f.console, Length: part, Links: map[string]string{}}
+	at.Hostile = hostility{
+		Clients: c.Hostile, Seed: c.Seed, Console: f.console, Length: part, Links: map[string]string{}, Steering: map[string]string{},
+	}
 	for _, room := range at.Rooms {
-		var link struct{ Token string }
-		f.post("/api/rooms/"+room+"/links", map[string]any{"rights": []string{"watch", "transcribe"}, "for": "24h"}, &link)
-		at.Hostile.Links[room] = link.Token
+		at.Hostile.Links[room] = f.link(room, access.Watch|access.Transcribe)
+		at.Hostile.Steering[room] = f.link(room, access.AllInRoom)
 	}
 	for _, room := range at.Rooms {
 		r.Cleanup(f.view(room))
@@ -138,6 +140,13 @@ func (f *flooded) phase(name string, length time.Duration) *phase {
 	fmt.Fprintf(f.out, "  %s: CPU %.0f %% of a core, memory up to %.0f MB, %.0f MB at the end, %s, orders act after %.0f ms at most\n",
 		name, p.usage.share(), p.peak, p.end, p.held(), bench.MS(slices.Max(p.acted)))
 	return p
+}
+
+// link makes a link of a room.
+func (f *flooded) link(room string, rights access.Rights) (token string) {
+	var link struct{ Token string }
+	f.post("/api/rooms/"+room+"/links", map[string]any{"rights": rights.Names(), "for": "24h"}, &link)
+	return link.Token
 }
 
 // view shows the delayed picture of a room to a viewer until leave. The memory of its decoder is not that of a flood.

@@ -19,16 +19,18 @@ import (
 
 	"touchline/agent/room/conn"
 	"touchline/internal/e2e/stage"
+	"touchline/internal/wav"
 )
 
 // hostility describes hostile clients, which flood each interface by a seeded script. Their traffic stays on this machine.
 type hostility struct {
 	Clients int    `json:"clients"`
 	Seed    uint64 `json:"seed"`
-	// Console is the address of the page and the API, Links are the tokens of a link for each room. Without them all clients are
-	// participants.
-	Console string            `json:"console"`
-	Links   map[string]string `json:"links"`
+	// Console is the address of the page and the API. Links are the tokens of a link for each room, that allow watching, and Steering
+	// those that allow all. Without them all clients are participants.
+	Console  string            `json:"console"`
+	Links    map[string]string `json:"links"`
+	Steering map[string]string `json:"steering"`
 	// Kind is the kind of flood, of apart; all others are all kinds together.
 	Kind string `json:"kind"`
 	// Length of the flood; 0 is until the process is stopped.
@@ -108,7 +110,7 @@ func (c *client) kinds() []func(context.Context) error {
 	if alone := one[c.Hostile.Kind]; alone != nil {
 		return []func(context.Context) error{alone}
 	}
-	return []func(context.Context) error{c.participate, c.readWithLink, offer, c.offer("whip", "sender")}
+	return []func(context.Context) error{c.participate, c.readWithLink, c.steerWithLink, offer, c.offer("whip", "sender")}
 }
 
 // participate joins the room, floods it with sound, and sends requests to the bot.
@@ -195,6 +197,35 @@ func (c *client) readWithLink(ctx context.Context) error {
 	default:
 		form := "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\n" + strings.Repeat("z", 1<<18) + "\r\n--b--\r\n"
 		return c.ask(ctx, "upload", "POST", "/v1/audio/transcriptions", link, form)
+	}
+}
+
+// steerWithLink uses the API as the holder of a link with all rights. It changes nothing on purpose: that is allowed.
+func (c *client) steerWithLink(ctx context.Context) error {
+	in, link, junk := "/api/rooms/"+c.room, c.Hostile.Steering[c.room], strings.Repeat("z", c.rand.IntN(20_000))
+	switch c.rand.IntN(8) {
+	case 0:
+		return c.ask(ctx, "settings", "POST", in+"/settings", link, `{"`+junk+`":1}`)
+	case 1:
+		return c.ask(ctx, "rule", "POST", in+"/rules", link, `{"when":"`+junk+`"}`)
+	case 2:
+		return c.ask(ctx, "source", "POST", in+"/sources", link, `{"url":"rtsp://127.0.0.1:9/`+junk+`"}`)
+	case 3:
+		return c.ask(ctx, "link", "POST", in+"/links", link, `{"rights":["watch"],"for":"1h"}`)
+	case 4:
+		return c.ask(ctx, "speech", "POST", "/v1/audio/speech", link, `{"input":"They attack on the left.","response_format":"wav"}`)
+	case 5:
+		return c.ask(ctx, "login", "POST", "/api/login", "", `{"token":"`+strconv.FormatUint(c.rand.Uint64(), 36)+`"}`)
+	case 6:
+		return c.ask(ctx, "signalling", "GET", "/rtc?access_token="+strconv.FormatUint(c.rand.Uint64(), 36), link, "")
+	default:
+		noise := make([]float32, 16_000)
+		for i := range noise {
+			noise[i] = c.rand.Float32() - 0.5
+		}
+		form := "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\n" +
+			string(wav.Encode(noise, len(noise))) + "\r\n--b--\r\n"
+		return c.ask(ctx, "recording", "POST", "/v1/audio/transcriptions", link, form)
 	}
 }
 

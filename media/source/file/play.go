@@ -409,7 +409,9 @@ func (p *player) relay(ctx context.Context, r, previous *run, read func(take fun
 				case <-ctx.Done():
 					return nil
 				}
-				for _, s := range early {
+				ready := early
+				early = nil
+				for _, s := range ready {
 					pts := s.pts + r.base
 					if end := r.end.Load(); end != 0 && int64(pts) >= end || !r.known {
 						return errNextRun
@@ -418,7 +420,6 @@ func (p *player) relay(ctx context.Context, r, previous *run, read func(take fun
 						return err
 					}
 				}
-				early = nil
 				return nil
 			}
 			return errors.Join(read(func(pts time.Duration, packets [][]byte) error {
