@@ -83,8 +83,18 @@ type Seat struct {
 // Take takes n places in a room ("" for none) for the client of ctx. The context that it returns ends when the seat has to be left for the
 // operator, with a *FullError as its cause, as is the error of Take.
 func (s *Seats) Take(ctx context.Context, room string, n int64) (context.Context, *Seat, error) {
-	c := ClientOf(ctx)
-	x := &Seat{seats: s, operator: c.Operator}
+	ctx, end := context.WithCancelCause(ctx)
+	x, err := s.take(ClientOf(ctx), room, n, end)
+	if err != nil {
+		end(err)
+		return nil, nil, err
+	}
+	return ctx, x, nil
+}
+
+// take takes n places for a client. End is called once the seat is left, with the reason if it has to be.
+func (s *Seats) take(c Client, room string, n int64, end context.CancelCauseFunc) (*Seat, error) {
+	x := &Seat{seats: s, operator: c.Operator, end: end}
 	if room != "" {
 		x.places = append(x.places, place{ofRoom, room})
 	}
@@ -95,17 +105,15 @@ func (s *Seats) Take(ctx context.Context, room string, n int64) (context.Context
 		x.places = append(x.places, place{ofNetwork, Network(c.From).String()})
 	}
 	x.places = append(x.places, place{reason: ofAll}) // the last, so that an operator that is refused by another bound ends no seat
-	ctx, x.end = context.WithCancelCause(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.growLocked(x, n); err != nil {
-		x.end(err)
-		return nil, nil, err
+		return nil, err
 	}
 	if !c.Operator {
 		s.strangers = append(s.strangers, x)
 	}
-	return ctx, x, nil
+	return x, nil
 }
 
 // Grow takes n more places.
