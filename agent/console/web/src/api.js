@@ -1,11 +1,14 @@
 /** The HTTP calls of docs/api.md. Every failure is an ApiError with a sentence for the reader. */
 
+const LOGINS = 60; // attempts: of many people behind one address, one logs in every 5 s
+
 export class ApiError extends Error {
-  /** @param {number} status 0 when there was no answer @param {string} message @param {string} [code] */
-  constructor(status, message, code = '') {
+  /** @param {number} status 0 when there was no answer @param {string} message @param {string} [code] @param {number} [after] s until another try */
+  constructor(status, message, code = '', after = 0) {
     super(message);
     this.status = status;
     this.code = code;
+    this.after = after;
   }
 }
 
@@ -39,7 +42,9 @@ export async function call(method, path, body, opts = {}) {
   } catch {
     // Not JSON: only the status is known.
   }
-  if (!res.ok) throw new ApiError(res.status, data?.message || `The server answered ${res.status}.`, data?.code);
+  if (!res.ok) {
+    throw new ApiError(res.status, data?.message || `The server answered ${res.status}.`, data?.code, Number(res.headers.get('Retry-After')));
+  }
   return data;
 }
 
@@ -56,7 +61,6 @@ export function apiBase(path) {
 export const inRoom = (path) => apiBase(globalThis.location?.pathname ?? '/') + path;
 
 export const status = (opts) => call('GET', inRoom('/status'), undefined, opts);
-export const login = (token) => call('POST', '/api/login', { token });
 export const setInstruction = (instruction) => call('POST', inRoom('/instruction'), { instruction });
 export const clearInstruction = () => call('DELETE', inRoom('/instruction'));
 /** @param {string} command as in agent.Command */
@@ -101,6 +105,22 @@ export const makeLink = (rights, life) => call('POST', inRoom('/links'), { right
 export const start = (source) => call('POST', inRoom('/start'), { source });
 export const stop = () => call('POST', inRoom('/stop'));
 export const roomToken = (role, name) => call('POST', inRoom('/livekit/token'), { role, name });
+
+/**
+ * Exchanges a token for a cookie. While there are too many logins, it waits and tries again.
+ * @param {string} token @param {(text: string) => void} tell is called before each wait
+ */
+export async function login(token, tell) {
+  for (let left = LOGINS; ; left--) {
+    try {
+      return await call('POST', '/api/login', { token });
+    } catch (err) {
+      if (err.status !== 429 || !err.after || left <= 1) throw err;
+      tell(`Too many logins from this address. Trying again in ${err.after} s.`);
+      await new Promise((done) => setTimeout(done, err.after * 1000 + Math.random() * 500)); // not all at once
+    }
+  }
+}
 
 /** @param {string} id @param {number} [width] px, for a thumbnail */
 export const alertFrameURL = (id, width) => inRoom(`/alerts/${encodeURIComponent(id)}/frame${width ? `?w=${width}` : ''}`);

@@ -218,12 +218,14 @@ $('login').addEventListener('submit', (e) => {
 /** @param {string} token */
 async function login(token) {
   try {
-    await api.login(token);
+    await api.login(token, (text) => toast.say(text));
     $('login-token').value = '';
     state.set({ link: 'connecting' });
     events.open();
   } catch (err) {
-    toast.say(err.status === 401 || err.status === 403 ? 'Wrong token.' : err.message);
+    const wrong = err.status === 401 || err.status === 403;
+    toast.say(wrong ? 'Wrong token.' : err.message);
+    if (!wrong) $('login-token').value = token; // it is no longer in the address
     state.set({ link: 'locked' });
   }
 }

@@ -290,13 +290,15 @@ $('login').addEventListener('submit', (e) => {
 /** @param {string} token */
 async function login(token) {
   try {
-    await api.login(token);
+    await api.login(token, (text) => tell('bad', text));
     $('login-token').value = '';
     $('ask-state').hidden = true;
     link = 'connecting';
     events.open();
   } catch (err) {
-    tell('bad', err.status === 401 || err.status === 403 ? 'Wrong token.' : err.message);
+    const wrong = err.status === 401 || err.status === 403;
+    tell('bad', wrong ? 'Wrong token.' : err.message);
+    if (!wrong) $('login-token').value = token; // it is no longer in the address
     link = 'locked';
   }
   redraw();

@@ -1,6 +1,7 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
-import { apiBase, fragmentToken, frameURL } from '../src/api.js';
+import { createServer } from 'node:http';
+import { apiBase, fragmentToken, frameURL, login } from '../src/api.js';
 import { pick, thumbnail } from '../src/comments.js';
 import { clockTime, frameName } from '../src/words.js';
 import { looksLikeURL, sourceSentence } from '../src/source-words.js';
@@ -14,6 +15,33 @@ test('the token in the fragment', () => {
   assert.equal(fragmentToken('#A1B2C3D4E5F6G7H8'), 'A1B2C3D4E5F6G7H8');
   assert.equal(fragmentToken('#instruction'), '');
   assert.equal(fragmentToken(''), '');
+});
+
+test('a login that is one of too many is tried again', async (t) => {
+  const statuses = [429, 429, 204, 429, 401];
+  const seen = [];
+  const server = createServer(async (req, res) => {
+    let body = '';
+    for await (const part of req) body += part;
+    seen.push(JSON.parse(body).token);
+    const status = statuses.shift();
+    res.writeHead(status, status === 429 ? { 'Retry-After': '1' } : {}).end();
+  });
+  await new Promise((done) => server.listen(0, '127.0.0.1', done));
+  const plain = globalThis.fetch;
+  globalThis.fetch = (path, opts) => plain(`http://127.0.0.1:${server.address().port}${path}`, opts);
+  t.after(() => {
+    globalThis.fetch = plain;
+    server.closeAllConnections();
+    server.close();
+  });
+  const told = [];
+  const began = Date.now();
+  await login('a-link', (text) => told.push(text));
+  assert.ok(Date.now() - began >= 2000, 'it waits as long as the server says');
+  await assert.rejects(login('wrong', (text) => told.push(text)), { status: 401 });
+  assert.deepEqual(seen, ['a-link', 'a-link', 'a-link', 'wrong', 'wrong']);
+  assert.deepEqual(told, Array(3).fill('Too many logins from this address. Trying again in 1 s.'));
 });
 
 test('the room is in the address', () => {
