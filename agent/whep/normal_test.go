@@ -1,10 +1,14 @@
 package whep_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/http/cookiejar"
+	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"os"
@@ -12,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
 	"github.com/pion/webrtc/v4"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -20,6 +25,7 @@ import (
 
 	"touchline/agent"
 	"touchline/agent/access"
+	"touchline/agent/alert"
 	"touchline/agent/command"
 	"touchline/agent/console"
 	"touchline/agent/events"
@@ -47,10 +53,27 @@ func (obedient) Change(command.Change, string) (settings.Settings, error) {
 
 func (obedient) Command(command.Command, string) (command.Done, error) { return command.Done{}, nil }
 
-// TestNormalUseMeetsNoLimit: behind one proxy, which is not trusted, 20 viewers with one link, 5 of them by WHEP, 5 moderators and 4 senders
-// that reconnect are refused nothing.
+// tokens makes tokens that nobody checks.
+type tokens struct{}
+
+func (tokens) Mint(_, name string, _ access.Grant) (console.Grant, error) {
+	return console.Grant{Token: "token", Identity: name, Room: "match"}, nil
+}
+
+// TestNormalUseMeetsNoLimit: behind one proxy, 20 viewers with one link and 5 players with it, 5 moderators and 4 senders that reconnect are
+// refused nothing. All log in by the page. The proxy is trusted, so that they have addresses of their own, or it is not.
 func TestNormalUseMeetsNoLimit(t *testing.T) {
 	t.Parallel()
+	for name, trusted := range map[string][]string{"trusted proxy": {"127.0.0.1"}, "another proxy": nil} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			normalUse(t, trusted)
+		})
+	}
+}
+
+func normalUse(t *testing.T, trusted []string) {
+	t.Helper()
 	s := newStage(t, func(o *whep.Options) {
 		o.Bounds = signaling.Bounds{ConnectTime: patience} // the usual ones
 	})
@@ -59,12 +82,16 @@ func TestNormalUseMeetsNoLimit(t *testing.T) {
 		PortOptions: signaling.PortOptions{LoopbackOnly: true}, Bounds: signaling.Bounds{ConnectTime: patience}, Now: time.Now,
 	})
 	require.NoError(t, err)
+	rules, err := alert.NewSet(alert.Config{})
+	require.NoError(t, err)
+	const operator = "correct-horse-battery"
 	keys := access.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more"}
 	hub := events.NewHub(events.Options{History: -1})
 	registry, opened := prometheus.NewRegistry(), make(chan string, 1)
 	page, err := console.New(console.Options{
-		Config: console.Config{Listen: "127.0.0.1:0", Token: "correct-horse-battery"}, Keys: keys, Registry: registry, WebDir: t.TempDir(),
-		Room: console.Room{Name: "match", Bot: obedient{}, Hub: hub}, WHEP: served{s.Server}, WHIP: senders,
+		Config: console.Config{Listen: "127.0.0.1:0", Token: operator, TrustedProxies: trusted}, Keys: keys, Registry: registry,
+		Room: console.Room{Name: "match", Bot: obedient{}, Hub: hub, Rules: rules, Tokens: tokens{}},
+		WHEP: served{s.Server}, WHIP: senders, SignalURL: signalling(t), WebDir: t.TempDir(),
 		Announce: func(u string) { opened <- u }, Log: zerolog.Nop(),
 	})
 	require.NoError(t, err)
@@ -75,7 +102,13 @@ func TestNormalUseMeetsNoLimit(t *testing.T) {
 	t.Cleanup(func() { cancel(); require.NoError(t, running.Wait()) })
 	target, err := url.Parse(<-opened)
 	require.NoError(t, err)
-	s.api.Config.Handler = &httputil.ReverseProxy{Rewrite: func(p *httputil.ProxyRequest) { p.SetURL(target) }, FlushInterval: -1}
+	between := &http.Transport{}
+	t.Cleanup(between.CloseIdleConnections)
+	s.api.Config.Handler = &httputil.ReverseProxy{FlushInterval: -1, Transport: between, Rewrite: func(p *httputil.ProxyRequest) {
+		p.SetURL(target)
+		p.Out.Host = p.In.Host
+		p.SetXForwarded()
+	}}
 	require.Eventually(t, func() bool { return senders.UDPPort() > 0 }, patience, time.Millisecond)
 
 	sign := func(r access.Rights) string {
@@ -90,69 +123,116 @@ func TestNormalUseMeetsNoLimit(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		hub.Frames(1, frames)
-		resp, _ := s.request(t, http.MethodGet, "/api/frames/20", "", "Authorization", "Bearer "+watch)
-		return resp.StatusCode == http.StatusOK
+		_, ok := hub.Frame(20)
+		return ok
 	}, patience, 50*time.Millisecond)
 
 	var people errgroup.Group
-	visit := func(token string, rounds int, each func(c *guest)) {
+	guests := 0
+	visit := func(token string, each func(c *guest)) {
+		guests++
+		c := newGuest(t, s.api.URL, guests)
 		people.Go(func() error {
-			c := &guest{api: s.api.URL, token: token}
+			c.ask(http.StatusNoContent, http.MethodPost, "/api/login", `{"token": "`+token+`"}`)
 			for _, path := range []string{"/api/events", "/api/stream"} { // until the end of the test
 				c.open(t, path)
 			}
-			for _, path := range []string{"status", "profiles", "settings", "history", "rights", "rules", "alerts", "sources", "profiles", "status"} {
-				c.ask(http.MethodGet, "/api/"+path, "")
+			for _, path := range []string{"status", "profiles", "history", "rights", "rules", "alerts", "profiles", "status"} {
+				c.ask(http.StatusOK, http.MethodGet, "/api/"+path, "")
 			}
+			c.ask(http.StatusOK, http.MethodPost, "/api/livekit/token", `{"role": "viewer", "name": "Ann"}`)
+			c.join(t)
 			for i := range frames { // the pictures of past comments
-				c.ask(http.MethodGet, fmt.Sprintf("/api/frames/%d?w=160", i+1), "")
+				c.ask(http.StatusOK, http.MethodGet, fmt.Sprintf("/api/frames/%d?w=160", i+1), "")
 			}
-			for range rounds {
+			for range 10 {
 				each(c)
 			}
 			return c.err
 		})
 	}
 	for range 20 {
-		visit(watch, 5, func(c *guest) {
-			c.ask(http.MethodGet, "/api/frames/20?w=160", "")
-			c.ask(http.MethodGet, "/api/status", "")
+		visit(watch, func(c *guest) {
+			c.ask(http.StatusOK, http.MethodGet, "/api/frames/20?w=160", "")
+			c.ask(http.StatusOK, http.MethodGet, "/api/status", "")
 		})
 	}
-	for range 5 {
-		visit(steer, 10, func(c *guest) { c.ask(http.MethodPost, "/api/instruction", `{"instruction": "x"}`) })
+	for i := range 5 {
+		token := steer
+		if i == 0 {
+			token = operator
+		}
+		visit(token, func(c *guest) {
+			c.ask(http.StatusOK, http.MethodPost, "/api/instruction", `{"instruction": "x"}`)
+			c.ask(http.StatusOK, http.MethodGet, "/api/settings", "")
+			time.Sleep(250 * time.Millisecond) // no person is faster for long
+		})
 	}
 	offer, err := os.ReadFile("../../media/source/whip/testdata/obs-30.sdp")
 	require.NoError(t, err)
-	for _, key := range keysOf(4) {
+	for i, key := range keysOf(4) {
+		c := newGuest(t, s.api.URL, 50+i)
+		c.token = key.Key
 		people.Go(func() error {
-			c := &guest{api: s.api.URL, token: key.Key}
 			for range 4 { // the first time, and three again
-				c.ask(http.MethodPost, "/whip/match", string(offer))
+				c.ask(http.StatusCreated, http.MethodPost, "/whip/match", string(offer))
 			}
 			return c.err
 		})
 	}
-	for range 5 {
-		p := newPlayer(t, webrtc.MimeTypeH264)
-		resp, body := s.request(t, http.MethodPost, "/whep/match", p.offer, "Content-Type", "application/sdp", "Authorization", "Bearer "+watch)
-		require.Equal(t, http.StatusCreated, resp.StatusCode, body)
+	var players []*player
+	for i := range 5 {
+		p, c := newPlayer(t, webrtc.MimeTypeH264), newGuest(t, s.api.URL, 60+i)
+		c.token = watch
+		answer := c.ask(http.StatusCreated, http.MethodPost, "/whep/match", p.offer)
+		require.NoError(t, c.err)
+		require.NoError(t, p.pc.SetRemoteDescription(webrtc.SessionDescription{Type: webrtc.SDPTypeAnswer, SDP: answer}))
+		players = append(players, p)
 	}
-	require.Len(t, s.Sessions(), 5) // these players never connect, so their sessions end after a time
 	require.NoError(t, people.Wait())
+	require.Len(t, s.Sessions(), 5)
+	for _, p := range players {
+		require.Eventually(t, func() bool { pictures, _, sounds, _ := p.seen(); return pictures > 0 && sounds > 0 }, patience, 10*time.Millisecond)
+	}
+	requireNoRefusal(t, registry)
+}
 
+// requireNoRefusal: the metrics have no client beyond a limit, and no answer with an error.
+func requireNoRefusal(t *testing.T, registry *prometheus.Registry) {
+	t.Helper()
 	families, err := registry.Gather()
 	require.NoError(t, err)
-	seen := 0
+	seen := map[string]int{}
 	for _, f := range families {
-		if f.GetName() == "touchline_limit_refused_total" {
-			for _, m := range f.GetMetric() {
+		for _, m := range f.GetMetric() {
+			switch f.GetName() {
+			case "touchline_limit_refused_total":
 				require.Zero(t, m.GetCounter().GetValue(), m)
-				seen++
+			case "touchline_http_requests_total":
+				for _, l := range m.GetLabel() {
+					require.False(t, l.GetName() == "status" && l.GetValue() >= "400" && m.GetCounter().GetValue() > 0, m)
+				}
 			}
+			seen[f.GetName()]++
 		}
 	}
-	require.Greater(t, seen, 10)
+	require.Greater(t, seen["touchline_limit_refused_total"], 10)
+	require.Greater(t, seen["touchline_http_requests_total"], 10)
+}
+
+// signalling returns the address of a server that holds WebSockets open.
+func signalling(t *testing.T) string {
+	t.Helper()
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, err := new(websocket.Upgrader).Upgrade(w, r, nil)
+		if err != nil {
+			return
+		}
+		defer func() { _ = conn.Close() }()
+		_, _, _ = conn.ReadMessage()
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL
 }
 
 func keysOf(n int) (out []whip.StreamKey) {
@@ -166,26 +246,40 @@ func black() media.VideoFrame {
 	return media.VideoFrame{Width: 320, Height: 180, Pix: make([]byte, 3*320*180)}
 }
 
-// guest is a client with a token. err is its first refusal.
+// guest is a client with an address of its own, and with a cookie or a token. err is its first refusal.
 type guest struct {
+	http.Client
+
 	api, token string
+	dial       func(ctx context.Context, network, address string) (net.Conn, error)
 	err        error
 }
 
-func (c *guest) send(method, path, body string) *http.Response {
+// newGuest returns a guest with the n-th address, and with as many connections as a browser has.
+func newGuest(t *testing.T, api string, n int) *guest {
+	t.Helper()
+	jar, err := cookiejar.New(nil)
+	require.NoError(t, err)
+	d := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 1, byte(n))}}
+	transport := &http.Transport{DialContext: d.DialContext, MaxConnsPerHost: 6}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &guest{Client: http.Client{Jar: jar, Transport: transport}, api: api, dial: d.DialContext}
+}
+
+func (c *guest) send(want int, method, path, body string) *http.Response {
+	if c.err != nil {
+		return nil
+	}
 	req, err := http.NewRequest(method, c.api+path, strings.NewReader(body))
 	if err == nil {
-		req.Header.Set("Authorization", "Bearer "+c.token)
-		if strings.HasPrefix(path, "/whip/") {
+		if c.token != "" {
+			req.Header.Set("Authorization", "Bearer "+c.token)
 			req.Header.Set("Content-Type", "application/sdp")
 		}
 		var resp *http.Response
-		if resp, err = http.DefaultClient.Do(req); err == nil {
-			if resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode == http.StatusServiceUnavailable {
-				err = fmt.Errorf("%s %s: %s", method, path, resp.Status)
-			}
-			if c.err == nil {
-				c.err = err
+		if resp, err = c.Do(req); err == nil {
+			if resp.StatusCode != want {
+				c.err = fmt.Errorf("%s %s: %s", method, path, resp.Status)
 			}
 			return resp
 		}
@@ -194,16 +288,38 @@ func (c *guest) send(method, path, body string) *http.Response {
 	return nil
 }
 
-func (c *guest) ask(method, path, body string) {
-	if resp := c.send(method, path, body); resp != nil {
-		_, _ = io.Copy(io.Discard, resp.Body)
-		_ = resp.Body.Close()
+// ask returns the body of an answer that has to have a status.
+func (c *guest) ask(want int, method, path, body string) string {
+	resp := c.send(want, method, path, body)
+	if resp == nil {
+		return ""
 	}
+	text, _ := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if resp.StatusCode != want {
+		c.err = fmt.Errorf("%w: %s", c.err, text)
+	}
+	return string(text)
 }
 
 func (c *guest) open(t *testing.T, path string) {
 	t.Helper()
-	if resp := c.send(http.MethodGet, path, ""); resp != nil {
+	if resp := c.send(http.StatusOK, http.MethodGet, path, ""); resp != nil {
 		t.Cleanup(func() { _ = resp.Body.Close() })
 	}
+}
+
+// join opens the socket of a viewer in the room.
+func (c *guest) join(t *testing.T) {
+	t.Helper()
+	d := websocket.Dialer{NetDialContext: c.dial, Jar: c.Jar}
+	conn, resp, err := d.Dial("ws"+strings.TrimPrefix(c.api, "http")+"/rtc/v1", nil)
+	if resp != nil {
+		_ = resp.Body.Close()
+	}
+	if err != nil {
+		c.err = cmp.Or(c.err, fmt.Errorf("join the room: %w", err))
+		return
+	}
+	t.Cleanup(func() { _ = conn.Close() })
 }
