@@ -130,6 +130,8 @@ const (
 	minToken = 16
 	// maxStreams bounds the readers of each kind of stream in a room.
 	maxStreams = 256
+	// maxSignals bounds the requests and sockets at /rtc, maxConnections the TCP connections.
+	maxSignals, maxConnections = 1024, 8192
 	// These rates a second and bursts bound the requests of a link, which many people may share; limit.Rates has those of an address.
 	readRate, readBurst       = 100, 1000
 	changeRate, changeBurst   = 10, 100
@@ -149,6 +151,8 @@ type Server struct {
 	busy    chan struct{} // slots for making pictures on request
 
 	readers   *limit.Seats
+	signals   *limit.Seats // requests and sockets at /rtc
+	accepted  *limit.Connections
 	reads     *limit.Rates           // requests that change nothing
 	changes   *limit.Rates           // all others, each of which may be a line in the log
 	pictures  *limit.Rates           // that are encoded on request
@@ -183,6 +187,8 @@ func New(opts Options) (*Server, error) {
 		busy:  make(chan struct{}, 2),
 
 		readers:   limit.NewSeats("readers", readers()),
+		signals:   limit.NewSeats("signalling_sockets", limit.Shares(maxSignals, 1)),
+		accepted:  limit.NewConnections(maxConnections, g.proxies.trust),
 		reads:     limit.NewRates("requests", readRate, readBurst),
 		changes:   limit.NewRates("changes", changeRate, changeBurst),
 		pictures:  limit.NewRates("pictures", pictureRate, pictureBurst),
@@ -236,7 +242,7 @@ func (s *Server) registerParts() error {
 	if whip, ok := s.opts.WHIP.(metered); ok {
 		parts["WHIP"] = whip
 	}
-	for _, c := range []prometheus.Collector{s.readers, s.reads, s.changes, s.pictures} {
+	for _, c := range []prometheus.Collector{s.readers, s.signals, s.accepted, s.reads, s.changes, s.pictures} {
 		if err := s.opts.Registry.Register(c); err != nil {
 			return fmt.Errorf("register the metrics of limits: %w", err)
 		}
@@ -279,6 +285,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 		return fmt.Errorf("%w: console.listen %q resolves to %s, which is no loopback address",
 			ErrConfig, s.opts.Config.Listen, addr.Addr())
 	}
+	ln = s.accepted.Bind(ln)
 	scheme := "http"
 	if s.tls != nil {
 		ln = tls.NewListener(ln, s.tls)

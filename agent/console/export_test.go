@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"touchline/internal/limit"
 )
 
 // ParseJSON is parseJSON; status is that of a refusal, 0 without one.
@@ -24,6 +26,11 @@ func Hurry(s *Server, d time.Duration) { s.readTime, s.writeTime = d, 2*d }
 func Unlimited(s *Server) {
 	s.guard.logins, s.guard.cookies, s.guard.allLogins = nil, nil, nil
 	s.reads, s.changes, s.pictures = nil, nil, nil
+}
+
+// Connections sets the number of places of TCP connections; before Run.
+func Connections(s *Server, all int64) {
+	*s.accepted = *limit.NewConnections(all, s.guard.proxies.trust)
 }
 
 // HostName is hostName.

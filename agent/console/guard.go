@@ -275,7 +275,8 @@ func (g *guard) trusted(r *http.Request) bool {
 	return true
 }
 
-// mayLogin counts a login attempt of a request's peer. Beyond the limit, it returns the wait until the next attempt.
+// mayLogin counts a login attempt of a request's peer, a right one as well, or the answer would reveal it. Beyond the limit, it returns the
+// wait until the next attempt.
 func (g *guard) mayLogin(r *http.Request, now time.Time) (wait time.Duration, ok bool) {
 	if wait, ok = g.logins.Allow(limit.Network(peerOf(r)), now); !ok {
 		return wait, false
@@ -299,22 +300,6 @@ func (g *guard) mayTry(r *http.Request, now time.Time) (wait time.Duration, trie
 // mayTryCookie counts a request with a wrong cookie, or of a player with a wrong token, and returns the wait as mayLogin does.
 func (g *guard) mayTryCookie(r *http.Request, now time.Time) (wait time.Duration, ok bool) {
 	return g.cookies.Allow(limit.Network(peerOf(r)), now)
-}
-
-// login returns the cookie for a token.
-func (g *guard) login(token string, secure bool, now time.Time) (*http.Cookie, error) {
-	value, life := g.cookie, cookieLife
-	if !equal(token, g.token) {
-		grant, err := access.Verify(g.keys, token, now)
-		if err != nil {
-			return nil, err
-		}
-		value, life = token, grant.Expires.Sub(now)
-	}
-	return &http.Cookie{ //nolint:gosec // secure with TLS; a demo on this machine has none
-		Name: tokenCookie, Value: value, Path: "/", MaxAge: int(life.Seconds()),
-		HttpOnly: true, Secure: secure, SameSite: http.SameSiteStrictMode,
-	}, nil
 }
 
 // socketKey is the prefix of the subprotocol with the token of a browser, which cannot send a header with a WebSocket.

@@ -514,6 +514,31 @@ func TestLoginLimit(t *testing.T) {
 	require.NotContains(t, log.String(), "wrong", "a wrong token may be a mistyped right one")
 }
 
+// TestLoginsOfALink: any number of people behind one address log in with a link, also after guesses from there. Those are still limited.
+func TestLoginsOfALink(t *testing.T) {
+	t.Parallel()
+	r := open(t, console.Options{Room: console.Room{Name: "final", Bot: newDesk()}, Keys: crowdKeys, Config: console.Config{Token: operatorToken}})
+	link := granted(t, crowdKeys, access.Watch, "final")
+	login := func(token string) (answer, error) { return r.try("POST", "/api/login", `{"token":"`+token+`"}`) }
+	people := func(int) (answer, error) {
+		a, err := login(link)
+		if cookie, _, _ := strings.Cut(a.header.Get("Set-Cookie"), ";"); err == nil {
+			return r.try("GET", "/api/status", "", "Cookie", cookie)
+		}
+		return a, err
+	}
+	require.Equal(t, map[int]int{http.StatusOK: 200}, r.many(200, people))
+	a, err := login(operatorToken)
+	require.NoError(t, err)
+	require.Equal(t, http.StatusNoContent, a.status, "the operator meets no limit because of them")
+	guesses := r.many(100, func(i int) (answer, error) { return login(link[:len(link)-4] + fmt.Sprintf("%04d", i)) })
+	require.LessOrEqual(t, guesses[http.StatusUnauthorized], 20, "%v", guesses)
+	require.Equal(t, map[int]int{http.StatusOK: 20}, r.many(20, people))
+	requests := r.many(2000, func(int) (answer, error) { return login(link) })
+	require.Positive(t, requests[http.StatusTooManyRequests], "they count as requests of the link")
+	require.GreaterOrEqual(t, requests[http.StatusNoContent], 500)
+}
+
 // TestBearerLimit: wrong bearer tokens use up the same limit, on every route that needs a token.
 func TestBearerLimit(t *testing.T) {
 	t.Parallel()

@@ -63,6 +63,11 @@ func (s *Server) signalProxy() (apiFunc, error) {
 		ErrorLog: stdlog.New(logWriter{s.log}, "", 0),
 	}
 	return func(w http.ResponseWriter, r *http.Request) error {
+		r, seat, err := seated(r, s.signals, "", "too_many_sockets")
+		if err != nil {
+			return err
+		}
+		defer seat.Leave()
 		proxy.ServeHTTP(w, r)
 		return nil
 	}, nil

@@ -1,14 +1,24 @@
 package console_test
 
 import (
+	"bufio"
 	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"net/url"
+	"os"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/gorilla/websocket"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -27,7 +37,9 @@ var crowdKeys = access.Keys{APIKey: "key", APISecret: "a secret of thirty-two ch
 // crowd opens a console behind a trusted proxy, so that a header names the address of a client. As returns the headers of a client.
 func crowd(t *testing.T, opts console.Options, prepare ...func(*console.Server)) (r *running, as func(token, from string) []string) {
 	t.Helper()
-	opts.Keys = crowdKeys
+	if opts.Keys.APIKey == "" {
+		opts.Keys = crowdKeys
+	}
 	opts.Config = console.Config{Token: operatorToken, TrustedProxies: []string{"127.0.0.1"}}
 	r = open(t, opts, prepare...)
 	return r, func(token, from string) []string {
@@ -89,6 +101,113 @@ func TestPlacesOfReaders(t *testing.T) {
 	require.Equal(t, "Goal!", mine.want("").data)
 	require.Contains(t, string(r.ask("GET", "/metrics", "", as(operatorToken, "198.51.100.3")...).body),
 		`touchline_limit_refused_total{kind="readers",reason="pushed_out"} 1`)
+}
+
+// TestPlacesOfSignalling: a link and an address have a part of the places of sockets to LiveKit, until the link is revoked, and the operator
+// finds one.
+func TestPlacesOfSignalling(t *testing.T) {
+	t.Parallel()
+	up, _ := echoServer(t)
+	keys := crowdKeys
+	keys.Links = access.NewLinks(nil, nil, time.Now())
+	r, as := crowd(t, console.Options{
+		Keys: keys, Room: console.Room{Name: "final", Bot: newDesk(), Tokens: mint{}}, SignalURL: up.URL,
+	}, console.Unlimited)
+	operator := as(operatorToken, "198.51.100.9")
+	var made struct{ ID, Token string }
+	require.NoError(t, json.Unmarshal(r.ask("POST", "/api/links", `{"rights":["watch"],"for":"1h","name":"a"}`, operator...).body, &made))
+	var mu sync.Mutex
+	open := func(n int, header []string) (seated []*websocket.Conn) {
+		h := http.Header{}
+		for i := 0; i < len(header); i += 2 {
+			h.Set(header[i], header[i+1])
+		}
+		got := r.many(n, func(int) (answer, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), wait)
+			defer cancel()
+			conn, resp, err := websocket.DefaultDialer.DialContext(ctx, "ws"+strings.TrimPrefix(r.url("/rtc/v1"), "http"), h)
+			if resp == nil {
+				return answer{}, err
+			}
+			_ = resp.Body.Close()
+			if err == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				seated = append(seated, conn)
+				t.Cleanup(func() { _ = conn.Close() })
+			}
+			return answer{status: resp.StatusCode}, nil
+		})
+		require.Equal(t, n, got[http.StatusSwitchingProtocols]+got[http.StatusServiceUnavailable], "%v", got)
+		return seated
+	}
+	link := func(name string) string { return granted(t, keys, access.Watch, "final", name) }
+	first := open(2560, as(made.Token, "198.51.100.1"))
+	require.Len(t, first, 256)
+	others := open(256, as(link("b"), "198.51.100.1"))
+	require.Len(t, others, 256)
+	require.Empty(t, open(5120, as(link("c"), "198.51.100.1")), "the address has its part")
+	elsewhere := open(10, as(link("c"), "198.51.100.2"))
+	require.Len(t, elsewhere, 10)
+	requireEcho(t, elsewhere[0])
+	require.Len(t, open(1, as(operatorToken, "198.51.100.1")), 1, "the operator")
+	metrics := string(r.ask("GET", "/metrics", "", operator...).body)
+	for reason, n := range map[string]int{"token": 2304, "address": 5120, "process": 0, "pushed_out": 0} {
+		require.Contains(t, metrics, fmt.Sprintf("touchline_limit_refused_total{kind=\"signalling_sockets\",reason=%q} %d\n", reason, n))
+	}
+
+	require.Equal(t, http.StatusNoContent, r.ask("DELETE", "/api/links/"+made.ID, "", operator...).status)
+	for _, conn := range first {
+		require.NoError(t, conn.SetReadDeadline(time.Now().Add(wait)))
+		_, _, err := conn.ReadMessage()
+		require.Error(t, err)
+		require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the link ended")
+	}
+	require.Eventually(t, func() bool {
+		return strings.Contains(string(r.ask("GET", "/metrics", "", operator...).body), `touchline_limit_taken{kind="signalling_sockets"} 267`)
+	}, wait, 50*time.Millisecond)
+	requireEcho(t, others[0])
+}
+
+// TestPlacesOfConnections: an address has a part of the places of connections, which need no token. Another address still gets answers.
+func TestPlacesOfConnections(t *testing.T) {
+	t.Parallel()
+	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}}, func(s *console.Server) { console.Connections(s, 32) })
+	u, err := url.Parse(r.URL())
+	require.NoError(t, err)
+	// connect returns a connection from an address and the status of a first answer; 0 if it was closed before.
+	connect := func(from string) (net.Conn, int) {
+		conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).DialContext(t.Context(), "tcp", u.Host)
+		if errors.Is(err, syscall.ECONNRESET) {
+			return nil, 0
+		}
+		require.NoError(t, err)
+		t.Cleanup(func() { _ = conn.Close() })
+		require.NoError(t, conn.SetDeadline(time.Now().Add(wait)))
+		_, _ = fmt.Fprintf(conn, "GET /healthz HTTP/1.1\r\nHost: %s\r\n\r\n", u.Host)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "it is refused at once")
+			return conn, 0
+		}
+		require.NoError(t, resp.Body.Close())
+		return conn, resp.StatusCode
+	}
+	var held []net.Conn
+	for range 240 {
+		if conn, status := connect("127.0.0.2"); status == http.StatusOK {
+			held = append(held, conn)
+		}
+	}
+	require.Len(t, held, 24)
+	_, status := connect("127.0.0.3")
+	require.Equal(t, http.StatusOK, status)
+	metrics := string(r.ask("GET", "/metrics", "").body) // from 127.0.0.1
+	require.Contains(t, metrics, `touchline_limit_taken{kind="proxy_connections"} 26`)
+	require.Contains(t, metrics, `touchline_limit_refused_total{kind="proxy_connections",reason="address"} 216`)
+	require.Contains(t, metrics, `touchline_limit_taken{kind="connections"} 0`)
+	require.NoError(t, held[0].Close())
+	require.Eventually(t, func() bool { _, status := connect("127.0.0.2"); return status == http.StatusOK }, wait, 10*time.Millisecond)
 }
 
 // TestRatesOfALink: a link changes and reads at a bounded rate, and has a bounded number of pictures encoded. Another link and the operator

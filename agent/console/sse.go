@@ -188,11 +188,16 @@ func readers() limit.Bounds {
 	return limit.Bounds{All: 4096, Room: maxStreams, Token: 128, Network: 192}
 }
 
-// seat takes a reader's place of a stream. The request ends if it has to leave it.
+// seat takes a reader's place of a stream.
 func (s *Server) seat(r *http.Request, stream string) (*http.Request, *limit.Seat, error) {
-	ctx, seat, err := s.readers.Take(r.Context(), stream, 1)
+	return seated(r, s.readers, stream, "too_many_readers")
+}
+
+// seated takes a place in a room. The request ends if it has to leave it. The code is that of the answer without a place.
+func seated(r *http.Request, seats *limit.Seats, room, code string) (*http.Request, *limit.Seat, error) {
+	ctx, seat, err := seats.Take(r.Context(), room, 1)
 	if err != nil {
-		p := refuse(http.StatusServiceUnavailable, "too_many_readers", "%v; try again later", err).after(5)
+		p := refuse(http.StatusServiceUnavailable, code, "%v; try again later", err).after(5)
 		p.late = !limit.ClientOf(r.Context()).Operator // here, as the request that waits has no client in its context
 		return nil, nil, p
 	}

@@ -27,6 +27,7 @@ import (
 	"touchline/agent/whep"
 	"touchline/agent/worker"
 	"touchline/configs"
+	"touchline/internal/limit"
 	"touchline/media/source"
 )
 
@@ -350,6 +351,9 @@ func boundedServer(h http.Handler) *http.Server {
 	}
 }
 
+// maxConnections bounds the connections of such a server.
+const maxConnections = 1024
+
 // serveProbes answers probes and Prometheus until ctx ends.
 func serveProbes(ctx context.Context, l net.Listener, w *worker.Worker, log zerolog.Logger, more ...prometheus.Collector) error {
 	node, err := os.Hostname()
@@ -362,7 +366,8 @@ func serveProbes(ctx context.Context, l net.Listener, w *worker.Worker, log zero
 		reg.Register(collectors.NewGoCollector()),
 		reg.Register(collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})),
 	)
-	for _, c := range more {
+	places := limit.NewConnections(maxConnections, nil)
+	for _, c := range append(more, places) {
 		err = errors.Join(err, reg.Register(c))
 	}
 	if err != nil {
@@ -374,7 +379,7 @@ func serveProbes(ctx context.Context, l net.Listener, w *worker.Worker, log zero
 	s := boundedServer(mux)
 	defer context.AfterFunc(ctx, func() { _ = s.Close() })()
 	log.Info().Str("address", l.Addr().String()).Msg("probes and metrics ready")
-	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+	if err := s.Serve(places.Bind(l)); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve probes and metrics: %w", err)
 	}
 	return nil

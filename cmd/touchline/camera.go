@@ -19,6 +19,7 @@ import (
 	"touchline/agent/access"
 	"touchline/agent/camera"
 	"touchline/agent/console"
+	"touchline/internal/limit"
 	"touchline/media/signaling"
 	"touchline/media/source"
 	"touchline/media/source/transcode"
@@ -164,6 +165,7 @@ func (c *cameraCmd) serve(ctx context.Context, a *app, o camera.Options) error {
 		_ = listener.Close()
 		return err
 	}
+	listener = limit.NewConnections(maxConnections, nil).Bind(listener)
 	scheme := "http"
 	if secure != nil {
 		scheme, secure.NextProtos = "https", []string{"http/1.1"}

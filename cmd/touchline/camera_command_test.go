@@ -159,6 +159,9 @@ func TestCameraCommandTakesWHIP(t *testing.T) {
 			}, links)
 			_, links = ask(http.MethodOptions, "wrong")
 			require.Empty(t, links, "strangers are told of no relay")
+			if scheme == "http" {
+				requireBounded(t, address)
+			}
 			cancel()
 			require.NoError(t, <-ended)
 		})

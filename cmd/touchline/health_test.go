@@ -1,11 +1,20 @@
 package main
 
 import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -51,4 +60,60 @@ func TestProbesStayOnThisMachine(t *testing.T) {
 	for _, bound := range []time.Duration{s.ReadHeaderTimeout, s.ReadTimeout, s.WriteTimeout, s.IdleTimeout} {
 		require.Positive(t, bound)
 	}
+}
+
+// noRooms serves no room.
+type noRooms struct{}
+
+func (noRooms) Run(context.Context, worker.Job) error { return nil }
+
+// TestConnectionsOfProbes: the server of probes bounds the connections of an address, and counts them.
+func TestConnectionsOfProbes(t *testing.T) {
+	w, err := worker.New(worker.Options{URL: "ws://127.0.0.1:1", APIKey: "key", APISecret: "secret", Slots: 1, Runner: noRooms{}})
+	require.NoError(t, err)
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	over := make(chan error, 1)
+	go func() { over <- serveProbes(ctx, l, w, zerolog.Nop()) }()
+	requireBounded(t, l.Addr().String())
+	resp, err := http.Get("http://" + l.Addr().String() + "/metrics")
+	require.NoError(t, err)
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	require.Contains(t, string(text), `touchline_limit_refused_total{kind="proxy_connections",reason="address"} 6912`)
+	cancel()
+	require.NoError(t, <-over)
+}
+
+// requireBounded: of ten times as many connections as an address has places, a server answers its part, and another address still gets answers.
+func requireBounded(t *testing.T, address string) {
+	t.Helper()
+	asks := func(from string) (answered bool) {
+		conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).DialContext(t.Context(), "tcp", address)
+		if errors.Is(err, syscall.ECONNRESET) {
+			return false
+		}
+		require.NoError(t, err)
+		require.NoError(t, conn.SetDeadline(time.Now().Add(time.Minute)))
+		_, _ = fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s\r\n\r\n", address)
+		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			require.NotErrorIs(t, err, os.ErrDeadlineExceeded, "it is refused at once")
+			_ = conn.Close()
+			return false
+		}
+		_ = resp.Body.Close()
+		t.Cleanup(func() { _ = conn.Close() }) // it stays until then
+		return true
+	}
+	n := 0
+	for range 7680 {
+		if asks("127.0.0.2") {
+			n++
+		}
+	}
+	require.Equal(t, 768, n)
+	require.True(t, asks("127.0.0.3"))
 }
