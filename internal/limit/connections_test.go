@@ -36,6 +36,12 @@ func TestConnectionsOfNetworks(t *testing.T) {
 	require.Equal(t, 48, seated(one("10.0.0.1")), "a proxy")
 	require.Equal(t, 16, seated(one("127.0.0.1")), "in all")
 
+	c = limit.NewConnections(8192, nil)
+	for range 20*6 + 64 { // the browsers of 20 viewers, and a wall of rooms
+		_, err := c.Take(proxy)
+		require.NoError(t, err)
+	}
+
 	c = limit.NewConnections(8, nil)
 	seat, err := c.Take(proxy)
 	require.NoError(t, err)
