@@ -2,7 +2,8 @@
 """Times the official sound of MiniCPM-o 4.5's voice in PyTorch, for comparison: the flow and HiFT modules of minicpmo-utils 1.0.5 as
 its Token2wav.stream uses them, with the published shapes, random weights, and the codes of `touchline-model bench model`.
 
-    pip download --no-deps --no-binary=:all: minicpmo-utils==1.0.5 && tar xzf minicpmo_utils-1.0.5.tar.gz
+    echo "minicpmo-utils==1.0.5 --hash=sha256:4ced308894ec06c37574342d889aa30ce0c2e0e1859ef9be225af3b4461937df" > utils.txt
+    pip download --no-deps --no-binary=:all: --require-hashes -r utils.txt && tar xzf minicpmo_utils-1.0.5.tar.gz
     python3 bench/official_voice.py --source minicpmo_utils-1.0.5/src/stepaudio2 [--prompt 150] [--runs 15] [--cpu] > voice.json
 
 Needs torch and einops. Prints one JSON object: milliseconds for a second of sound of one room, from codes to samples on the
