@@ -41,6 +41,8 @@ type boundary struct {
 	at   time.Duration
 	// sounds: the camera has sound, which costs more than its pictures here.
 	sounds bool
+	// speaks: a microphone is open since the clocks began.
+	speaks bool
 	// hours and zone of an alert rule, which is active from active to inactive, counted from the boundary; "" for always.
 	hours, zone      string
 	active, inactive time.Duration
@@ -48,8 +50,9 @@ type boundary struct {
 
 // Bounds of a run around a boundary.
 const (
-	before, after = 10 * time.Minute, 10 * time.Minute
-	settled       = time.Minute // the first part, in which D settles
+	before, after = 12 * time.Minute, 10 * time.Minute
+	settled       = time.Minute      // the first part, in which D settles
+	full          = 11 * time.Minute // then the delay line's history of 16384 pictures is full
 	weekFPS       = 25
 )
 
@@ -68,7 +71,7 @@ func boundaries() []boundary {
 		{name: "33 bits of PTS", at: ticks.Duration(1<<33, media.VideoClockRate)},
 		{name: "28 hours of pictures", at: overflow(media.VideoClockRate)},
 		{name: "53 hours of sound", at: overflow(sound.Rate), sounds: true},
-		{name: "160 hours of speech", at: overflow(inference.RecognizerRate)},
+		{name: "160 hours of speech", at: overflow(inference.RecognizerRate), speaks: true},
 		{name: "31 bits of milliseconds", at: 1 << 31 * time.Millisecond},
 		{name: "32 bits of milliseconds", at: 1 << 32 * time.Millisecond, sounds: true},
 		{name: "midnight", at: utc(2000, 1, 2, 0), hours: "23:55-00:05", zone: "UTC", active: -five, inactive: five},
@@ -78,7 +81,7 @@ func boundaries() []boundary {
 	}
 }
 
-// TestBoundaries runs a room from ten minutes before each boundary to ten minutes after it, with clocks that began long before.
+// TestBoundaries runs a room from twelve minutes before each boundary to ten minutes after it, with clocks that began long before.
 // Nothing may be noticed: comments are aligned, pictures and sound go on, memory and goroutines stay.
 func TestBoundaries(t *testing.T) {
 	for _, b := range boundaries() {
@@ -98,19 +101,26 @@ func aroundBoundary(t *testing.T, b boundary) []look.Record {
 	w := newWire(weekFPS, b.at, b.sounds)
 	w.run(b.at - before)
 	room := newWeekRoom(t, w, alert.Rule{When: "a person enters", By: alert.ByFacts, Hours: b.hours, Zone: b.zone}, nil)
+	var m *microphone
+	if b.speaks {
+		m = newMicrophone(room, began)
+	}
 	time.Sleep(settled)
-	first := measured()
 	room.book.begin()
 	w.begin()
-	time.Sleep(before) // a minute after the boundary: the delay line's history of pictures is full then
-	full := measured()
-	time.Sleep(after - settled)
+	time.Sleep(full - settled)
+	first := measured()
+	time.Sleep(time.Until(edge.Add(after)))
 	last := measured()
+	if b.speaks {
+		m.stop()
+		require.Equal(t, int((before+after)/speechEvery), m.texts)
+		require.Zero(t, m.wrong, "utterances at another time than they were said")
+	}
 	room.stop()
 
-	t.Logf("heap %.2f, %.2f, %.2f MB, %d goroutines, %d comments", first.heap, full.heap, last.heap, last.goroutines, len(room.book.records))
-	require.LessOrEqual(t, last.heap, full.heap+1, "MB at the end, after the boundary")
-	require.LessOrEqual(t, last.heap, first.heap+3, "MB, with the history of pictures and the test's records")
+	t.Logf("heap %.2f, %.2f MB, %d goroutines, %d comments", first.heap, last.heap, last.goroutines, len(room.book.records))
+	require.LessOrEqual(t, last.heap, first.heap+1, "MB")
 	require.LessOrEqual(t, last.goroutines, first.goroutines)
 	records := room.book.aligned(t)
 	require.Greater(t, len(records), 150)
@@ -330,22 +340,28 @@ type wire struct {
 	n        int64 // of the next picture
 	packer   *packet.Packer
 	packets  *ingest.Assembler
-	base     uint32 // RTP time of the beginning
+	base     uint32 // RTP time of the beginning, of pictures
 	pictures *fanout.Pictures
 	viewer   *viewer
 
-	sounds   bool // the camera has sound
-	line     *sound.Line
-	receiver *sound.Receiver
-	sent     int64 // packets of sound
+	sounds    bool // the camera has sound
+	line      *sound.Line
+	receiver  *sound.Receiver
+	soundBase uint32
+	soundSeq  uint16 // of the next packet
 }
+
+// soundEvery is the length of a packet of sound.
+const soundEvery = 20 * time.Millisecond
 
 // newWire makes a wire whose RTP numbers wrap at a time.
 func newWire(fps int, wraps time.Duration, sounds bool) *wire {
 	base := -uint32(ticks.Count(wraps, media.VideoClockRate)) // it wraps
-	seq := -uint16(wraps.Minutes()) * uint16(fps*60)
+	run := uint16((wraps-before)/time.Hour) + 1               // a picture and a packet of sound each hour
+	seq := -run - uint16(before.Seconds())*uint16(fps)
 	w := &wire{fps: fps, began: time.Now(), base: base, packer: packet.NewPacker(seq, base), line: sound.NewLine(20*time.Second, 6)}
-	w.sounds = sounds
+	w.sounds, w.soundBase = sounds, -uint32(ticks.Count(wraps, sound.Rate)) // it wraps
+	w.soundSeq = -run - uint16(before/soundEvery)
 	w.packets = ingest.New(ingest.Options{Codec: media.VP8})
 	w.viewer = &viewer{rewriter: packet.NewRewriter(seq, base), packets: ingest.New(ingest.Options{Codec: media.VP8})}
 	w.pictures = fanout.NewPictures(fanout.Options{
@@ -419,18 +435,18 @@ func (*wire) RequestKeyFrame() {}
 // hear receives a packet of silence, which belongs to now.
 func (w *wire) hear() {
 	now := time.Now()
-	w.sent++
-	at := w.base + uint32(ticks.Count(now.Sub(w.began), sound.Rate)) // it wraps
-	p := &rtp.Packet{Header: rtp.Header{SequenceNumber: uint16(w.sent), Timestamp: at}, Payload: []byte{0xf8, 0xff, 0xfe}}
+	at := w.soundBase + uint32(ticks.Count(now.Sub(w.began), sound.Rate)) // it wraps
+	p := &rtp.Packet{Header: rtp.Header{SequenceNumber: w.soundSeq, Timestamp: at}, Payload: []byte{0xf8, 0xff, 0xfe}}
+	w.soundSeq++
 	w.receiver.WriteRTP(p, now)
 	w.receiver.SenderReport(now, at)
 }
 
 // play receives and plays the sound of the camera until ctx ends.
 func (w *wire) play(ctx context.Context) {
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(soundEvery)
 	defer tick.Stop()
-	pcm := make([]int16, sound.Rate/50)
+	pcm := make([]int16, ticks.Count(soundEvery, sound.Rate))
 	for {
 		select {
 		case <-ctx.Done():
@@ -460,6 +476,8 @@ func (w *wire) check(t *testing.T) {
 	require.LessOrEqual(t, heard.Offset.Abs(), 5*time.Millisecond, "sound after picture")
 	require.True(t, heard.Reports)
 	require.Zero(t, heard.Late)
+	got := w.receiver.Stats()
+	require.Zero(t, got.Lost+got.Concealed+got.Bad)
 }
 
 // viewer receives the delayed picture.

@@ -24,9 +24,9 @@ import (
 )
 
 // TestWeeks is a room of many days: a picture a second, a comment a minute, and a microphone with speech one second in a hundred.
-// `make soak` sets TOUCHLINE_DAYS.
+// TOUCHLINE_DAYS sets another number of days than eight, in which a session passes 160 hours of speech.
 func TestWeeks(t *testing.T) {
-	days := 1
+	days := 8
 	if v, ok := os.LookupEnv("TOUCHLINE_DAYS"); ok {
 		var err error
 		days, err = strconv.Atoi(v)
@@ -47,7 +47,7 @@ func manyDays(t *testing.T, length time.Duration) []look.Record {
 		o.Pacing.PauseAfter = 57*time.Second + 500*time.Millisecond
 	})
 	room.book.every = 100
-	m := newMicrophone(room)
+	m := newMicrophone(room, w.began)
 	const settled = 6 * time.Hour // the delay line's history of pictures is full
 	time.Sleep(settled)
 	first := measured()
@@ -77,7 +77,8 @@ func manyDays(t *testing.T, length time.Duration) []look.Record {
 
 // microphone is a live session with speech of three seconds each five minutes, between blocks of silence, whose texts the room hears.
 type microphone struct {
-	began   time.Time
+	began   time.Time     // of its sound
+	silence time.Duration // before the first speech
 	session *live.Session
 	stop    func()
 
@@ -89,13 +90,20 @@ const (
 	speechLength = 3 * time.Second
 )
 
-func newMicrophone(room *weekRoom) *microphone {
-	m := &microphone{began: time.Now()}
+// newMicrophone opens a microphone that was silent since a time.
+func newMicrophone(room *weekRoom, began time.Time) *microphone {
+	m := &microphone{began: began, silence: time.Since(began)}
 	m.session = live.New(ear{}, live.Config{Detector: loud{}}, func(e live.Event) {
 		if e.Kind != live.Final {
 			return
 		}
-		if off := e.Start % speechEvery; off > vad.FrameSamples*time.Second/inference.RecognizerRate || e.Lag > time.Second {
+		start := m.silence + time.Duration(m.texts)*speechEvery
+		for _, off := range []time.Duration{e.Start - start, e.End - start - speechLength} {
+			if off.Abs() > vad.FrameSamples*time.Second/inference.RecognizerRate {
+				m.wrong++
+			}
+		}
+		if e.Lag < 0 || e.Lag > time.Second {
 			m.wrong++
 		}
 		m.texts++
@@ -111,12 +119,17 @@ func newMicrophone(room *weekRoom) *microphone {
 	return m
 }
 
-// speak writes blocks of sound that have just passed.
+// speak writes the silence before the first speech, then blocks of sound that have just passed.
 func (m *microphone) speak(ctx context.Context) {
 	silence := make([]float32, ticks.Count(speechEvery-speechLength, inference.RecognizerRate))
 	speech := make([]float32, ticks.Count(speechLength, inference.RecognizerRate))
 	for i := range speech {
 		speech[i] = 0.1
+	}
+	for left := ticks.Count(m.silence, inference.RecognizerRate); left > 0; left -= int64(len(silence)) {
+		if m.session.Write(ctx, silence[:min(left, int64(len(silence)))]) != nil {
+			return
+		}
 	}
 	for block := speech; ; {
 		select {
