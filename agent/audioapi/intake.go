@@ -69,7 +69,7 @@ func (in *intake) sound(b []byte) []float32 {
 // append adds samples of 16 bits, and returns the byte of one that is not complete.
 func (in *intake) append(b []byte, order binary.ByteOrder) (rest []byte) {
 	for ; len(b) > 1; b = b[2:] {
-		in.mono = append(in.mono, float32(int16(order.Uint16(b)))/(1<<15)) // the same bits
+		in.mono = append(in.mono, float32(int16(order.Uint16(b)))/(1<<15)) //nolint:gosec // the same bits
 	}
 	return b
 }

@@ -105,8 +105,8 @@ func (o *ogg) write(packs [][]byte, flags byte, at int64) error {
 	var b []byte
 	if !o.begun {
 		o.begun = true
-		head := append([]byte("OpusHead"), 1, 1) // version, channels
-		head = binary.LittleEndian.AppendUint16(head, uint16(o.skip))
+		head := append([]byte("OpusHead"), 1, 1)                         // version, channels
+		head = binary.LittleEndian.AppendUint16(head, uint16(o.skip))    //nolint:gosec // 312 samples
 		head = binary.LittleEndian.AppendUint32(head, rate)              // of the input, for information
 		b = o.append(nil, [][]byte{append(head, 0, 0, 0)}, pageFirst, 0) // gain, mapping
 		tags := append([]byte("OpusTags\x09\x00\x00\x00touchline"), 0, 0, 0, 0)
@@ -121,7 +121,7 @@ func (o *ogg) write(packs [][]byte, flags byte, at int64) error {
 // append appends a page to b.
 func (o *ogg) append(b []byte, packs [][]byte, flags byte, at int64) []byte {
 	page := append([]byte("OggS\x00"), flags)
-	page = binary.LittleEndian.AppendUint64(page, uint64(at))
+	page = binary.LittleEndian.AppendUint64(page, uint64(at)) //nolint:gosec // not negative
 	page = binary.LittleEndian.AppendUint32(page, o.serial)
 	page = binary.LittleEndian.AppendUint32(page, o.page)
 	o.page++
@@ -133,9 +133,9 @@ func (o *ogg) append(b []byte, packs [][]byte, flags byte, at int64) []byte {
 		for ; n >= 255; n -= 255 {
 			lacing = append(lacing, 255)
 		}
-		lacing = append(lacing, byte(n))
+		lacing = append(lacing, byte(n)) //nolint:gosec // below 255
 	}
-	page = append(append(page, byte(len(lacing))), lacing...)
+	page = append(append(page, byte(len(lacing))), lacing...) //nolint:gosec // at most 60: pagePackets of maxPacket bytes
 	for _, p := range packs {
 		page = append(page, p...)
 	}

@@ -75,11 +75,11 @@ func (a *Assembler) advance(ts uint32, at time.Time) {
 	a.finished = false
 	if a.tsKnown {
 		passed := max(0, at.Sub(a.tsAt))
-		diff := int64(int32(ts - a.tsLast))
+		diff := int64(int32(ts - a.tsLast)) //nolint:gosec // modulo 2^32
 		if passed > time.Hour {
 			// The timestamp may have wrapped: expect the elapsed time.
 			want := int64(passed/time.Second) * a.rate
-			diff = want + int64(int32(ts-a.tsLast-uint32(want)))
+			diff = want + int64(int32(ts-a.tsLast-uint32(want))) //nolint:gosec // modulo 2^32
 		}
 		if d := a.duration(diff); d < -jumpLimit || d > passed+jumpLimit {
 			a.epoch++

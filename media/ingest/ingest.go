@@ -176,7 +176,7 @@ func (a *Assembler) applySenderReport() {
 		return
 	}
 	a.srKnown = false
-	diff := int64(int32(a.srRTP - a.tsLast))
+	diff := int64(int32(a.srRTP - a.tsLast)) //nolint:gosec // modulo 2^32
 	if d := a.duration(diff); d > time.Hour || d < -time.Hour {
 		return
 	}
@@ -226,7 +226,7 @@ func (a *Assembler) Push(pkt *rtp.Packet, at time.Time) []media.EncodedFrame {
 		a.started, a.ssrc = true, pkt.SSRC
 		a.clearWindow(int64(pkt.SequenceNumber))
 	}
-	seq := a.next + int64(int16(pkt.SequenceNumber-uint16(a.next)))
+	seq := a.next + int64(int16(pkt.SequenceNumber-uint16(a.next))) //nolint:gosec // modulo 2^16
 	if seq-a.next >= maxDropout || seq-a.next < -maxMisorder {
 		return a.pushFar(pkt, at)
 	}

@@ -104,7 +104,7 @@ func (p params) aggregate(header []byte) []byte {
 	b := make([]byte, 0, len(header)+p.bytes()+2*len(p))
 	b = append(b, header...)
 	for _, s := range p {
-		b = binary.BigEndian.AppendUint16(b, uint16(len(s.nal)))
+		b = binary.BigEndian.AppendUint16(b, uint16(len(s.nal))) //nolint:gosec // at most maxSetBytes
 		b = append(b, s.nal...)
 	}
 	return b

@@ -49,10 +49,10 @@ func (p *Packer) Packets(f media.EncodedFrame, now time.Time) ([]*rtp.Packet, er
 	if err != nil {
 		return nil, fmt.Errorf("packetise %v frame: %w", f.Codec, err)
 	}
-	at := uint32(ticks.Count(f.PTS, media.VideoClockRate))
+	at := uint32(ticks.Count(f.PTS, media.VideoClockRate)) //nolint:gosec // modulo 2^32
 	if p.started && f.Epoch != p.epoch {
 		passed := ticks.Count(max(now.Sub(p.lastAt), 10*time.Millisecond), media.VideoClockRate)
-		p.base = p.last + uint32(passed) - at
+		p.base = p.last + uint32(passed) - at //nolint:gosec // modulo 2^32
 	}
 	p.last = p.base + at
 	p.started, p.epoch, p.lastAt = true, f.Epoch, now
@@ -85,7 +85,7 @@ func packetise(out [][]byte, f media.EncodedFrame, id *counter) ([][]byte, error
 			break
 		}
 		n := id.advance(0)
-		head := []byte{0x80 | 0x10, 0x80, 0x80 | byte(n>>8&0x7f), byte(n)}
+		head := []byte{0x80 | 0x10, 0x80, 0x80 | byte(n>>8&0x7f), byte(n)} //nolint:gosec // the low bits
 		for i, part := range pieces(f.Data, MaxPayload-len(head)) {
 			if i == 1 {
 				head[0] &^= 0x10

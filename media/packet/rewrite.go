@@ -85,7 +85,7 @@ func (r *Rewriter) Packets(f media.EncodedFrame, due time.Time) ([]*rtp.Packet, 
 	} else {
 		r.ticks = max(r.ticks+1, ticks.Count(due.Sub(r.base), media.VideoClockRate))
 	}
-	return assemble(payloads, &r.seq, r.first+uint32(r.ticks)), nil
+	return assemble(payloads, &r.seq, r.first+uint32(r.ticks)), nil //nolint:gosec // modulo 2^32
 }
 
 // payloads returns the frame's payloads of at most MaxPayload. The slice is reused by
@@ -195,7 +195,7 @@ func (r *Rewriter) level(f media.EncodedFrame, src byte) uint16 {
 	if f.KeyFrame || !r.tl0.known || f.Epoch != r.epoch {
 		return r.tl0.advance(uint16(src))
 	}
-	step := uint16(int16(int8(src - byte(r.tl0.src))))
+	step := uint16(int16(int8(src - byte(r.tl0.src)))) //nolint:gosec // the low bits
 	return r.tl0.follow(r.tl0.src + step)
 }
 
@@ -264,10 +264,10 @@ func (d *descriptor) number(b []byte, id, tl0 uint16) {
 		b[d.idAt] = byte(id & 0x7f)
 	case 2:
 		b[d.idAt] = 0x80 | byte(id>>8&0x7f)
-		b[d.idAt+1] = byte(id)
+		b[d.idAt+1] = byte(id) //nolint:gosec // the low bits
 	}
 	if d.tl0At > 0 {
-		b[d.tl0At] = byte(tl0)
+		b[d.tl0At] = byte(tl0) //nolint:gosec // the low bits
 	}
 }
 

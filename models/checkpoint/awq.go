@@ -191,7 +191,7 @@ func (l *awqLinear) Rows(quants []byte, scales []uint16, zeros []byte, from, to 
 				for j := range out {
 					low := b[2*j&(tileInputs-1)][word] >> shift & 15
 					high := b[(2*j+1)&(tileInputs-1)][word] >> shift & 15
-					out[j] = byte(low | high<<4)
+					out[j] = byte(low | high<<4) //nolint:gosec // two numbers of 4 bits
 				}
 			}
 		})

@@ -260,7 +260,7 @@ func (t *tokenizer) tokens(vocab int) (map[string]int32, error) {
 		if was, ok := tokens[a.Content]; ok && int64(was) != *a.ID {
 			return nil, fmt.Errorf("added_tokens[%d]: %.40q has the ids %d and %d", i, a.Content, was, *a.ID)
 		}
-		tokens[a.Content] = int32(*a.ID)
+		tokens[a.Content] = int32(*a.ID) //nolint:gosec // below vocab, at most maxSize
 	}
 	return tokens, nil
 }
@@ -338,12 +338,12 @@ func (t *tokenizer) forbidden(bad []int64, vocab int, tokens map[string]int32) (
 		if id < 0 || id >= int64(vocab) {
 			return nil, fmt.Errorf("bad_token_ids[%d]: must be below vocab_size %d, is %d", i, vocab, id)
 		}
-		list = append(list, int32(id))
+		list = append(list, int32(id)) //nolint:gosec // below vocab, at most maxSize
 	}
 	for _, mark := range marks {
 		id, ok := t.Model.Vocab[string(mark)]
 		if ok && id >= 0 && id < int64(vocab) {
-			list = append(list, int32(id))
+			list = append(list, int32(id)) //nolint:gosec // below vocab, at most maxSize
 		}
 	}
 	if id, ok := tokens[unknown]; ok {

@@ -66,7 +66,7 @@ func (m int8Rows) floats(dst []float32, from, to int) error {
 		for r, scale := range scales {
 			row := dst[r*cols : (r+1)*cols]
 			for i, q := range data[(from+r)*cols : (from+r+1)*cols] {
-				row[i] = float32(int8(q)) * scale
+				row[i] = float32(int8(q)) * scale //nolint:gosec // the same bits
 			}
 		}
 		return nil

@@ -52,11 +52,11 @@ func (t Tensor) Ints() ([]int64, error) {
 		switch t.Type {
 		case models.Int64:
 			for i := range dst {
-				dst[i] = int64(binary.LittleEndian.Uint64(d[8*i:]))
+				dst[i] = int64(binary.LittleEndian.Uint64(d[8*i:])) //nolint:gosec // the same bits
 			}
 		case models.Int32:
 			for i := range dst {
-				dst[i] = int64(int32(binary.LittleEndian.Uint32(d[4*i:])))
+				dst[i] = int64(int32(binary.LittleEndian.Uint32(d[4*i:]))) //nolint:gosec // the same bits
 			}
 		case models.Uint8:
 			for i := range dst {
@@ -64,7 +64,7 @@ func (t Tensor) Ints() ([]int64, error) {
 			}
 		case models.Int8:
 			for i := range dst {
-				dst[i] = int64(int8(d[i]))
+				dst[i] = int64(int8(d[i])) //nolint:gosec // the same bits
 			}
 		default:
 			return t.errorf("dtype must be I64, I32, U8 or I8, is %s", t.DType)
@@ -105,7 +105,7 @@ func fromFloat32(dst []float32, src []byte) {
 	src = src[:4*len(dst)]
 	for len(dst) >= 2 {
 		v := binary.LittleEndian.Uint64(src)
-		dst[0] = math.Float32frombits(uint32(v))
+		dst[0] = math.Float32frombits(uint32(v)) //nolint:gosec // the low half
 		dst[1] = math.Float32frombits(uint32(v >> 32))
 		dst, src = dst[2:], src[8:]
 	}
@@ -120,8 +120,8 @@ func fromBFloat16(dst []float32, src []byte) {
 	for len(dst) >= 4 {
 		v := binary.LittleEndian.Uint64(src)
 		d := dst[:4]
-		d[0] = math.Float32frombits(uint32(v) << 16)
-		d[1] = math.Float32frombits(uint32(v) & 0xffff0000)
+		d[0] = math.Float32frombits(uint32(v) << 16)        //nolint:gosec // the low half
+		d[1] = math.Float32frombits(uint32(v) & 0xffff0000) //nolint:gosec // the low half
 		d[2] = math.Float32frombits(uint32(v>>32) << 16)
 		d[3] = math.Float32frombits(uint32(v>>32) & 0xffff0000)
 		dst, src = dst[4:], src[8:]
@@ -136,9 +136,9 @@ func fromFloat16(dst []float32, src []byte) {
 	for len(dst) >= 4 {
 		v := binary.LittleEndian.Uint64(src)
 		d := dst[:4]
-		d[0] = models.Float16FromBits(uint16(v))
-		d[1] = models.Float16FromBits(uint16(v >> 16))
-		d[2] = models.Float16FromBits(uint16(v >> 32))
+		d[0] = models.Float16FromBits(uint16(v))       //nolint:gosec // the low quarter
+		d[1] = models.Float16FromBits(uint16(v >> 16)) //nolint:gosec // the low quarter
+		d[2] = models.Float16FromBits(uint16(v >> 32)) //nolint:gosec // the low quarter
 		d[3] = models.Float16FromBits(uint16(v >> 48))
 		dst, src = dst[4:], src[8:]
 	}

@@ -54,7 +54,7 @@ func parse(name string, content []byte) (*File, error) {
 	if n > MaxHeader {
 		return nil, fmt.Errorf("%s: header length: expected at most %d bytes, got %d: not a safetensors file?", name, MaxHeader, n)
 	}
-	if n > uint64(len(content)-8) {
+	if n > uint64(len(content)-8) { //nolint:gosec // not negative
 		return nil, fmt.Errorf("%s: truncated: expected a header of %d bytes, got %d", name, n, len(content)-8)
 	}
 	f := &File{name: name, data: content[8+n:], tensors: map[string]Tensor{}}
@@ -217,7 +217,7 @@ func (e *entry) checkSize(shape []uint64) error {
 	}
 	e.shape = make([]int, len(shape))
 	for i, dim := range shape {
-		e.shape[i] = int(dim)
+		e.shape[i] = int(dim) //nolint:gosec // checked above
 	}
 	return nil
 }

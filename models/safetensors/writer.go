@@ -88,7 +88,7 @@ func (o *jsonObject) tensor(e Entry, at uint64) (end uint64, err error) {
 	if !ok {
 		return 0, fmt.Errorf("the format has no type %v", e.Type)
 	}
-	size := uint64(e.Type.Size())
+	size := uint64(e.Type.Size()) //nolint:gosec // not negative
 	for _, d := range e.Shape {
 		hi, lo := bits.Mul64(size, uint64(max(d, 0)))
 		if d < 0 || hi != 0 || lo > math.MaxInt64-at {
@@ -113,7 +113,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 		return 0, fmt.Errorf("write tensors: more than the %d declared bytes", w.size())
 	}
 	n, err := w.w.Write(p)
-	w.at += uint64(n)
+	w.at += uint64(n) //nolint:gosec // not negative
 	return n, err
 }
 

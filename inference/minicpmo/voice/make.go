@@ -64,7 +64,7 @@ func Make(ctx context.Context, library string, b *models.Bundle, samples []float
 		},
 		{
 			{"feats", models.Float32, ort.Bytes(speech), []int64{1, mel.SpeechBins, frames}},
-			{"feats_length", models.Int32, ort.Bytes([]int32{int32(frames)}), []int64{1}},
+			{"feats_length", models.Int32, ort.Bytes([]int32{int32(frames)}), []int64{1}}, //nolint:gosec // at most maxSound seconds
 			{"indices", models.Int32, ort.Bytes(v.Codes), []int64{1, int64(codes)}},
 		},
 	}

@@ -247,7 +247,7 @@ func parseVoice(path string, content []byte, m *models.Manifest) (v Stored, err 
 		return v, err
 	}
 	for _, c := range ids {
-		v.Codes = append(v.Codes, int32(c))
+		v.Codes = append(v.Codes, int32(c)) //nolint:gosec // of the type Int32, checked above
 	}
 	floats := func(name string, shape ...int) []float32 {
 		t, ok := f.Tensor(name)

@@ -85,7 +85,7 @@ func Open(ctx context.Context, s *Selection, o Options) (_ *Speech, err error) {
 		v.names[name] = true
 	}
 	v.options = tts.TalkerOptions{
-		LM: lm, Layout: s.Layout, Settings: tts.Official(), End: int32(s.dims.Speech.TTS.Codes - 1),
+		LM: lm, Layout: s.Layout, Settings: tts.Official(), End: int32(s.dims.Speech.TTS.Codes - 1), //nolint:gosec // a size that was checked
 		Silence: silenceCode, Client: v.client, Now: o.Now, Wake: o.Wake,
 	}
 	ctx, v.cancel = context.WithCancel(ctx)

@@ -66,7 +66,7 @@ func (a *AAC) Write(config mpeg4audio.AudioSpecificConfig, units [][]byte, times
 	if !a.began {
 		a.began, a.base = true, int64(timestamp)*opusRate/a.clock
 	} else {
-		a.ticks += int64(int32(timestamp - a.last)) // modulo 2^32
+		a.ticks += int64(int32(timestamp - a.last)) //nolint:gosec // modulo 2^32
 	}
 	a.last = timestamp
 	if at := a.ticks * opusRate / a.clock; at-a.heard-a.shift > gap || at-a.heard-a.shift < -gap {
@@ -98,7 +98,7 @@ func Last(config mpeg4audio.AudioSpecificConfig, n int, timestamp uint32, clock 
 	if config.SampleRate <= 0 || n < 1 {
 		return timestamp
 	}
-	return timestamp + uint32(int64(n-1)*samplesPerUnit*int64(clock)/int64(config.SampleRate)) // it wraps
+	return timestamp + uint32(int64(n-1)*samplesPerUnit*int64(clock)/int64(config.SampleRate)) //nolint:gosec // modulo 2^32
 }
 
 // Run runs ffmpeg until ctx ends.
@@ -162,7 +162,7 @@ func (a *AAC) read(r io.Reader) error {
 				at := a.base + a.shift + made
 				a.mu.Unlock()
 				made += opus.PacketDuration2(p)
-				a.out(source.Opus{Payload: p, Timestamp: uint32(at), Received: a.now()}) // it wraps as timestamps do
+				a.out(source.Opus{Payload: p, Timestamp: uint32(at), Received: a.now()}) //nolint:gosec // modulo 2^32
 			}
 			return nil
 		})

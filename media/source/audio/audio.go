@@ -65,8 +65,8 @@ func (g *G711) Write(payload []byte, timestamp uint32, received time.Time) {
 		marker = true
 	}
 	g.began = true
-	g.next = timestamp + uint32(len(payload)/g.channels)
-	first := timestamp - uint32(len(g.pending)/g.channels)
+	g.next = timestamp + uint32(len(payload)/g.channels)   //nolint:gosec // at most maxPayload
+	first := timestamp - uint32(len(g.pending)/g.channels) //nolint:gosec // less than a frame
 	g.pending = append(g.pending, g.decode(payload)...)
 	frame := g.rate / perSecond * g.channels
 	for len(g.pending) >= frame {
@@ -78,14 +78,14 @@ func (g *G711) Write(payload []byte, timestamp uint32, received time.Time) {
 			marker = false
 		}
 		g.pending = append(g.pending[:0], g.pending[frame:]...)
-		first += uint32(frame / g.channels)
+		first += uint32(frame / g.channels) //nolint:gosec // a frame
 	}
 }
 
 // scale converts a timestamp to the clock of Opus. For a rate that does not divide
 // 48 kHz, timestamps jump at the wrap, once in a day.
 func scale(timestamp uint32, rate int) uint32 {
-	return timestamp * uint32(opusRate/rate)
+	return timestamp * uint32(opusRate/rate) //nolint:gosec // at most 6: the encoder takes rates of 8 kHz and more
 }
 
 func (g *G711) decode(payload []byte) []int16 {
@@ -101,7 +101,7 @@ func (g *G711) decode(payload []byte) []int16 {
 	}
 	out := make([]int16, len(wide)/2)
 	for i := range out {
-		out[i] = int16(binary.BigEndian.Uint16(wide[2*i:])) // the same 16 bits
+		out[i] = int16(binary.BigEndian.Uint16(wide[2*i:])) //nolint:gosec // the same bits
 	}
 	return out
 }

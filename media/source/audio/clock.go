@@ -27,7 +27,7 @@ func NewClock(rate int) *Clock { return &Clock{rate: int64(rate)} }
 
 // Packet records the timestamp of a packet and when it came.
 func (c *Clock) Packet(timestamp uint32, at time.Time) {
-	if step := int64(int32(timestamp - c.last)); !c.began || c.span(step).Abs() > farOff { // modulo 2^32
+	if step := int64(int32(timestamp - c.last)); !c.began || c.span(step).Abs() > farOff { //nolint:gosec // modulo 2^32
 		*c = Clock{rate: c.rate, began: true, origin: int64(timestamp) * opusRate / c.rate}
 	} else {
 		c.ticks += step
@@ -41,7 +41,7 @@ func (c *Clock) SenderReport(ntp time.Time, timestamp uint32) {
 	if !c.began {
 		return
 	}
-	if ahead := int64(int32(timestamp - c.last)); c.span(ahead).Abs() <= farOff { // modulo 2^32
+	if ahead := int64(int32(timestamp - c.last)); c.span(ahead).Abs() <= farOff { //nolint:gosec // modulo 2^32
 		c.clock.SenderReport(ntp, c.span(c.ticks+ahead))
 	}
 }
@@ -52,7 +52,7 @@ func (c *Clock) Stamp(o *source.Opus) {
 		return
 	}
 	newest := c.origin + c.ticks*opusRate/c.rate
-	ahead := newest - c.origin + int64(int32(o.Timestamp-uint32(newest))) // modulo 2^32
+	ahead := newest - c.origin + int64(int32(o.Timestamp-uint32(newest))) //nolint:gosec // modulo 2^32
 	pts := ticks.Duration(ahead, opusRate)
 	o.Arrival, o.NTP = c.clock.At(pts), c.clock.NTP(pts)
 }

@@ -200,7 +200,7 @@ const (
 
 // limits of a program that decodes pictures of so many pixels.
 func (in input) limits(pixels int) child.Limits {
-	memory := programMemory + uint64(pixels)*bytesPerPixel
+	memory := programMemory + uint64(pixels)*bytesPerPixel //nolint:gosec // at most codec.MaxPixels
 	return child.Limits{Memory: memory, Files: filesOfStream, Read: in.read, Port: in.port}
 }
 

@@ -176,7 +176,7 @@ func (p *pacer) sound(ctx context.Context, pts time.Duration, packets [][]byte) 
 	}
 	for _, packet := range packets {
 		p.out.Opus(source.Opus{
-			Payload: packet, Timestamp: uint32(p.next), Received: p.now(), // it wraps as timestamps do
+			Payload: packet, Timestamp: uint32(p.next), Received: p.now(), //nolint:gosec // modulo 2^32
 			Arrival: p.anchor.Add(p.zero + ticks.Duration(p.next, 48000)),
 		})
 		p.next += opus.PacketDuration2(packet)

@@ -50,7 +50,7 @@ func (r *retimer) packet(p *rtp.Packet, now time.Time) {
 		r.began, r.in, r.from, r.since = true, p.Timestamp, now, now
 	}
 	if p.Timestamp != r.in {
-		r.ticks += int64(int32(p.Timestamp - r.in)) // modulo 2^32
+		r.ticks += int64(int32(p.Timestamp - r.in)) //nolint:gosec // modulo 2^32
 		r.in, r.since, r.markers = p.Timestamp, now, 0
 	}
 	if !r.wrong {
@@ -66,7 +66,7 @@ func (r *retimer) packet(p *rtp.Packet, now time.Time) {
 	}
 	if fresh {
 		passed := ticks.Count(now.Sub(r.anchored), media.VideoClockRate)
-		if to := r.anchor + uint32(passed); int32(to-r.out) > retimeStep { // modulo 2^32
+		if to := r.anchor + uint32(passed); int32(to-r.out) > retimeStep { //nolint:gosec // modulo 2^32
 			r.out = to
 		} else {
 			r.out += retimeStep

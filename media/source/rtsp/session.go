@@ -120,7 +120,7 @@ func (s *session) choose(desc *description.Session) ([]*description.Media, error
 
 // prepareVideo prepares for a format. It returns false for an unsupported one.
 func (s *session) prepareVideo(f format.Format) bool {
-	o := ingest.Options{ClockRate: uint32(f.ClockRate()), Log: s.log}
+	o := ingest.Options{ClockRate: uint32(f.ClockRate()), Log: s.log} //nolint:gosec // 90000 for these formats
 	switch f := f.(type) {
 	case *format.H264:
 		o.Codec = media.H264
@@ -379,7 +379,7 @@ func (s *session) jpegPacket(p *rtp.Packet, now time.Time) {
 		return
 	}
 	if s.began {
-		s.ticks += int64(int32(p.Timestamp - s.last))
+		s.ticks += int64(int32(p.Timestamp - s.last)) //nolint:gosec // modulo 2^32
 	}
 	s.began, s.last = true, p.Timestamp
 	f.PTS = ticks.Duration(s.ticks, media.VideoClockRate)

@@ -139,7 +139,7 @@ func (s *Sampler) Best(r Row, history []int32, u float64) (int32, error) {
 	s.best = s.best[:0]
 	for i, id := range r.IDs {
 		if !slices.ContainsFunc(s.past, func(c candidate) bool { return int64(c.code) == id }) {
-			s.best = append(s.best, candidate{code: int32(id), logit: r.Logits[i] / t})
+			s.best = append(s.best, candidate{code: int32(id), logit: r.Logits[i] / t}) //nolint:gosec // an index of the row
 		}
 	}
 	for _, c := range s.past {
@@ -160,7 +160,7 @@ func (s *Sampler) first(top float32, u float64) int32 {
 			return int32(i)
 		}
 	}
-	return int32(len(s.row) - 1)
+	return int32(len(s.row) - 1) //nolint:gosec // an index of the row
 }
 
 // distinct fills s.past with the distinct codes among the last ones, penalised.

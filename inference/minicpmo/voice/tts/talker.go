@@ -323,7 +323,7 @@ func (k *Talker) step() error {
 	}
 	r := k.o.Layout.Cover(low, high)
 	for slot := r.Start; slot < r.Start+r.Size; slot++ {
-		k.lengths[slot] = int32(k.pool.Length(slot))
+		k.lengths[slot] = int32(k.pool.Length(slot)) //nolint:gosec // bounded by the memory of a slot
 	}
 	err := k.o.LM.Step(r, k.history, k.lengths)
 	for slot := r.Start; slot < r.Start+r.Size; slot++ {
