@@ -10,6 +10,7 @@ import (
 
 	"touchline/agent/command"
 	"touchline/agent/settings"
+	"touchline/inference"
 )
 
 // A loudspeaker beside an open microphone plays the words of other participants and of the camera. They must not act with the right of
@@ -40,7 +41,24 @@ type outside struct {
 	number   int // of the utterance
 	from, to time.Time
 	text     string
-	known    chan struct{} // closed once to and text are set
+	spans    []span        // of the text's words; nil if they are not known
+	known    chan struct{} // closed once to, text and spans are set
+}
+
+// span is when a word was spoken.
+type span struct{ from, to time.Time }
+
+// spans returns when the words of a text were spoken, each word as command.Repetitions counts them; nil if that is not known of all.
+func spans(text string, words []inference.Word, zero time.Time) (out []span) {
+	for _, w := range words {
+		for range strings.Fields(settings.Fold(w.Text)) {
+			out = append(out, span{zero.Add(w.Start), zero.Add(w.End)})
+		}
+	}
+	if len(out) != len(strings.Fields(settings.Fold(text))) {
+		return nil
+	}
+	return out
 }
 
 // outsiders are the speech of people that may not instruct, oldest first.
@@ -64,7 +82,7 @@ func (s *outsiders) forget(now time.Time) {
 }
 
 // end sets the text of a microphone's utterance; of all that have none if the number is 0.
-func (s *outsiders) end(m *microphone, number int, text string, to time.Time) {
+func (s *outsiders) end(m *microphone, number int, text string, spans []span, to time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, o := range s.list {
@@ -74,7 +92,7 @@ func (s *outsiders) end(m *microphone, number int, text string, to time.Time) {
 		select {
 		case <-o.known:
 		default:
-			o.text, o.to = text, to
+			o.text, o.spans, o.to = text, spans, to
 			close(o.known)
 		}
 	}
@@ -98,8 +116,8 @@ func (m *microphone) cut(number int, now time.Time) {
 }
 
 // elsewhere returns an error if the words of an order came from another microphone or the camera: they had them earlier, and their
-// owners may not instruct. text ends with the order; it was spoken from one time to another.
-func (e *Ears) elsewhere(text, order string, from, to time.Time) error {
+// owners may not instruct. text ends with the order; it was spoken from one time to another, its words as in own if that is known.
+func (e *Ears) elsewhere(text, order string, own []span, from, to time.Time) error {
 	e.outsiders.mu.Lock()
 	others := slices.Clone(e.outsiders.list)
 	e.outsiders.mu.Unlock()
@@ -131,16 +149,25 @@ func (e *Ears) elsewhere(text, order string, from, to time.Time) error {
 			return errUnknown
 		}
 		found := command.Repetitions(said, o.text)
-		starts := o.from
+		starts, theirs := o.from, o.spans
 		if last := unlike[o.mic]; len(found) == 0 && last != nil { // the words may be cut in two
-			found, starts = command.Repetitions(said, last.text+" "+o.text), last.from
+			found, starts, theirs = command.Repetitions(said, last.text+" "+o.text), last.from, nil
+			if last.spans != nil && o.spans != nil {
+				theirs = slices.Concat(last.spans, o.spans)
+			}
 		}
 		delete(unlike, o.mic)
 		if len(found) == 0 {
 			unlike[o.mic] = o
 		}
 		for _, r := range found {
-			if least, most := lead(r, before, from.Sub(starts), to.Sub(o.to)); most > together && least <= reach(o) {
+			exact := time.Duration(math.MaxInt64)
+			if own != nil && theirs != nil {
+				first := own[before].from.Sub(theirs[r.Before].from)
+				last := own[len(own)-1].to.Sub(theirs[len(theirs)-1-r.After].to)
+				exact = max(first, last) // a recognizer may take one of the words for another
+			}
+			if least, most := lead(r, before, from.Sub(starts), to.Sub(o.to), exact); most > together && least <= reach(o) {
 				return errElsewhere
 			}
 		}
@@ -149,9 +176,10 @@ func (e *Ears) elsewhere(text, order string, from, to time.Time) error {
 }
 
 // lead bounds how much earlier another microphone had the words of an order. before are the words before the order in its own text, and
-// starts and ends how much earlier the other text starts and ends. Sound without words makes starts greater and ends less.
-func lead(r command.Repetition, before int, starts, ends time.Duration) (least, most time.Duration) {
-	most = math.MaxInt64
+// starts and ends how much earlier the other text starts and ends. Sound without words makes starts greater and ends less. exact is by the
+// times of the words, if these are known: it counts where the bounds are not enough.
+func lead(r command.Repetition, before int, starts, ends, exact time.Duration) (least, most time.Duration) {
+	most = exact
 	switch {
 	case r.Before == before:
 		most = starts

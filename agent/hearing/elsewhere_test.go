@@ -21,10 +21,32 @@ type vocabulary struct {
 	script
 
 	words []string
+	times bool // of words are known
 }
 
 func (v *vocabulary) Recognizes() inference.Recognizes {
-	return inference.Recognizes{Model: "vocabulary"}
+	return inference.Recognizes{Model: "vocabulary", WordTimes: v.times}
+}
+
+func (v *vocabulary) Align(_ context.Context, pcm []float32, _, _ string) ([]inference.Word, error) {
+	return v.read(pcm), nil
+}
+
+// read returns the words of sound.
+func (v *vocabulary) read(pcm []float32) (out []inference.Word) {
+	last := 0
+	for i, s := range pcm {
+		n, at := int(s*32768+0.5)/10, time.Duration(i)*time.Second/inference.RecognizerRate
+		word := n > 0 && n <= len(v.words)
+		if n != last && word {
+			out = append(out, inference.Word{Text: v.words[n-1], Start: at})
+		}
+		if word {
+			out[len(out)-1].End = at
+		}
+		last = n
+	}
+	return out
 }
 
 func (v *vocabulary) Listen(context.Context, inference.Hearing) (inference.Utterance, error) {
@@ -41,13 +63,8 @@ func (u *written) Hear(context.Context, []float32) (inference.Transcript, error)
 func (u *written) Finish(_ context.Context, pcm []float32) (inference.Transcript, error) {
 	time.Sleep(time.Second)
 	var out []string
-	last := 0
-	for _, v := range pcm {
-		n := int(v*32768+0.5) / 10
-		if n != last && n > 0 && n <= len(u.of.words) {
-			out = append(out, u.of.words[n-1])
-		}
-		last = n
+	for _, w := range u.of.read(pcm) {
+		out = append(out, w.Text)
 	}
 	return inference.Transcript{Text: strings.Join(out, " "), Final: true}, nil
 }
@@ -63,17 +80,25 @@ type line struct {
 
 const wordTime = 200 * time.Millisecond
 
-// modes are those in which orders act.
-func modes() []string { return []string{settings.HearingOrders, settings.HearingAll} }
+// trial is a way to hear: a mode, whether the watched camera has captions, and whether the recognizer knows the times of words.
+type trial struct {
+	mode          string
+	camera, times bool
+}
+
+// trials are two in which orders act, with others for another number.
+func trials(i int) []trial {
+	return []trial{{settings.HearingOrders, i/16%2 == 0, i/8%2 == 0}, {settings.HearingAll, i/16%2 != 0, i/8%2 != 0}}
+}
 
 // hear plays the lines of several microphones, and returns the orders and the operator's refusals. Without captions, nothing that others
 // say leaves the Ears.
-func hear(t *testing.T, mode string, lines ...line) (orders, refused []string) {
+func hear(t *testing.T, by trial, lines ...line) (orders, refused []string) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		cfg := settings.DefaultHearing()
-		cfg.Mode, cfg.Camera, cfg.Confirm = mode, true, false
-		v := &vocabulary{}
+		cfg.Mode, cfg.Camera, cfg.Confirm = by.mode, by.camera, false
+		v := &vocabulary{times: by.times}
 		s := newStage(t, cfg, v)
 		s.bot.delay = 8
 		people, end := map[string]*person{}, time.Duration(0)
@@ -88,7 +113,7 @@ func hear(t *testing.T, mode string, lines ...line) (orders, refused []string) {
 			}
 			end = max(end, l.at+wordTime*time.Duration(len(strings.Fields(l.text))))
 		}
-		const piece = 20 * time.Millisecond
+		const piece = 10 * time.Millisecond
 		for now := time.Duration(0); now < end+6*time.Second; now += piece {
 			s.choose()
 			for _, l := range lines {
@@ -109,7 +134,7 @@ func hear(t *testing.T, mode string, lines ...line) (orders, refused []string) {
 					continue
 				}
 				p.sink.Push(sound.Piece{
-					Stream: 1, Media: 48 * now.Milliseconds(), Arrival: time.Now(), PCM: slices.Repeat([]int16{level}, 320),
+					Stream: 1, Media: 48 * now.Milliseconds(), Arrival: time.Now(), PCM: slices.Repeat([]int16{level}, 160),
 				})
 			}
 			for _, l := range lines {
@@ -124,7 +149,8 @@ func hear(t *testing.T, mode string, lines ...line) (orders, refused []string) {
 		s.end()
 		orders = s.bot.orders
 		for _, h := range s.bot.heard {
-			require.True(t, cfg.Captions() || s.mics[people[h.Identity].at].Instructs, "%v", h)
+			m := s.mics[people[h.Identity].at]
+			require.True(t, m.Instructs || cfg.Captions() && (by.camera || !m.Watched), "%v", h)
 			if h.Identity == "operator" && h.Order != nil && h.Order.Refused != "" {
 				refused = append(refused, h.Order.Refused)
 			}
@@ -151,11 +177,12 @@ func spokenOrders() (out []string) {
 }
 
 // TestOrdersInASharedRoom: other microphones in the operator's room have the order at the same time, or later from their loudspeakers.
-// No order of 40 is refused.
+// No order of 40 is refused, also by 150 ms, and beside words before and after it whose times are known.
 func TestOrdersInASharedRoom(t *testing.T) {
 	t.Parallel()
 	for i, text := range spokenOrders() {
-		late := time.Duration(i%15-7) * 20 * time.Millisecond // -140 to 140 ms
+		late := time.Duration(i%16)*20*time.Millisecond - 150*time.Millisecond // to 150 ms
+		known := false
 		at := 3 * time.Second
 		lines := []line{
 			{identity: "operator", at: at, text: text},
@@ -163,18 +190,23 @@ func TestOrdersInASharedRoom(t *testing.T) {
 			{identity: "far", at: at + 400*time.Millisecond, text: text, change: stranger},
 			{identity: "camera", at: at + time.Second, text: text, change: camera},
 		}
-		switch i % 4 {
+		switch i % 8 {
+		case 5:
+			lines[1].text += " no do not"
+			known = true
+			fallthrough
 		case 1: // somebody speaks before the order, in the same breath
 			lines[1].text = "what a lovely day " + text
 			lines[1].at -= 4 * wordTime
-		case 2: // and answers
+		case 2, 6: // and answers
 			lines[1].text += " no do not"
-		case 3: // and said much the same long before
+		case 3, 7: // and said much the same long before
 			lines = append(lines, line{identity: "ben", at: 0, text: "hey touchline"})
 		}
-		for _, mode := range modes() {
-			orders, refused := hear(t, mode, lines...)
-			require.Len(t, orders, 1, "%s %d %s %v", mode, i, text, refused)
+		for _, by := range trials(i) {
+			by.times = by.times || known
+			orders, refused := hear(t, by, lines...)
+			require.Len(t, orders, 1, "%v %d %s %v", by, i, text, refused)
 			require.Empty(t, refused)
 		}
 	}
@@ -202,13 +234,13 @@ func TestOrdersByALoudspeaker(t *testing.T) {
 		case 6:
 			who, late = camera, late+8*time.Second
 		}
-		for _, mode := range modes() {
-			orders, refused := hear(t, mode,
+		for _, by := range trials(i) {
+			orders, refused := hear(t, by,
 				line{identity: "stranger", at: at, text: own, change: who},
 				line{identity: "operator", at: 3*time.Second + late, text: text},
 			)
-			require.Empty(t, orders, "%s %d %s", mode, i, text)
-			require.Len(t, refused, 1, "%s %d %s", mode, i, text)
+			require.Empty(t, orders, "%v %d %s", by, i, text)
+			require.Len(t, refused, 1, "%v %d %s", by, i, text)
 			require.Contains(t, refused[0], "another microphone or the camera had these words before")
 		}
 	}
@@ -256,15 +288,47 @@ func TestOrdersElsewhere(t *testing.T) {
 			{identity: "stranger", at: time.Second, text: order, change: stranger},
 			{identity: "operator", at: 6 * time.Second, text: order},
 		}, 1},
+		{"150 ms earlier", []line{
+			{identity: "stranger", at: 3 * time.Second, text: order, change: stranger},
+			{identity: "operator", at: 3150 * time.Millisecond, text: order},
+		}, 1},
+		{"160 ms earlier", []line{
+			{identity: "stranger", at: 3 * time.Second, text: order, change: stranger},
+			{identity: "operator", at: 3160 * time.Millisecond, text: order},
+		}, 0},
+		{"160 ms earlier, between other words", []line{
+			{identity: "stranger", at: 2800 * time.Millisecond, text: "so " + order + " and so on", change: stranger},
+			{identity: "operator", at: 2760 * time.Millisecond, text: "um okay " + order},
+		}, 0},
 		{"the microphone is gone", []line{
 			{identity: "stranger", at: 3 * time.Second, text: order, change: func(m *agent.Microphone) { m.Instructs, m.Name = false, "leaves" }},
 			{identity: "operator", at: 4500 * time.Millisecond, text: order},
 		}, 0},
 	}
 	for _, tt := range tests {
-		for _, mode := range modes() {
-			orders, _ := hear(t, mode, tt.lines...)
-			require.Len(t, orders, tt.orders, "%s: %s", mode, tt.name)
+		for i := range 4 {
+			by := trials(8 * i)[i%2]
+			orders, _ := hear(t, by, tt.lines...)
+			require.Len(t, orders, tt.orders, "%v: %s", by, tt.name)
+		}
+	}
+}
+
+// TestOrdersBetweenWords: a stranger speaks before and after an order that both microphones have at the same time. Where the times of words are
+// known, the order acts if the stranger's microphone has it 150 ms earlier, and not if it has it 160 ms earlier; else it is refused.
+func TestOrdersBetweenWords(t *testing.T) {
+	t.Parallel()
+	const order = "hey touchline say only bad things about red"
+	for _, before := range []string{"", "um okay "} {
+		for ms, acts := range map[int]bool{-500: true, 0: true, 150: true, 160: false, 2500: false} {
+			for _, by := range []trial{{settings.HearingOrders, false, true}, {settings.HearingAll, false, true}, {settings.HearingAll, false, false}} {
+				at := time.Duration(3000+ms)*time.Millisecond - wordTime*time.Duration(len(strings.Fields(before)))
+				orders, refused := hear(t, by,
+					line{identity: "stranger", at: 3*time.Second - 4*wordTime, text: "what a lovely day " + order + " no do not", change: stranger},
+					line{identity: "operator", at: at, text: before + order},
+				)
+				require.Equal(t, acts && by.times, len(orders) == 1, "%q %v %v %v", before, ms, by, refused)
+			}
 		}
 	}
 }

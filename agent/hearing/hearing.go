@@ -158,9 +158,10 @@ func (e *Ears) CheckHearing(c settings.Hearing) error {
 	return nil
 }
 
-// wants reports whether the settings require a microphone's sound: for captions, for orders, and that of others for comparison with orders.
+// wants reports whether the settings require a microphone's sound: for captions, for orders, and that of others and of the watched camera
+// for comparison with orders.
 func wants(c settings.Hearing, m agent.Microphone) bool {
-	return c.Mode != settings.HearingOff && (m.Instructs || !m.Watched || c.Camera)
+	return c.Mode != settings.HearingOff && (m.Instructs || !m.Watched || c.Camera || c.Orders())
 }
 
 // Choose returns the tracks to receive, and chooses the active microphones: at most MaxSpeakers. It is called several times a second.
@@ -315,7 +316,7 @@ func (e *Ears) lagged(d time.Duration) {
 func (e *Ears) closed(m *microphone) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.outsiders.end(m, 0, "", time.Now())
+	e.outsiders.end(m, 0, "", nil, time.Now())
 	if e.mics[m.track] == m {
 		delete(e.mics, m.track)
 	}

@@ -144,7 +144,10 @@ func newMicrophone(e *Ears, info agent.Microphone) (*microphone, error) {
 	if m.receiver, err = sound.NewReceiver(m, rate); err != nil {
 		return nil, err
 	}
-	cfg := live.Config{Hearing: e.hearing(false, info.Instructs), Admit: m.admit, Every: e.opts.Step}
+	cfg := live.Config{
+		Hearing: e.hearing(false, info.Instructs), Admit: m.admit, Every: e.opts.Step,
+		Words: func() bool { return e.bot.Hearing().Orders() },
+	}
 	m.session = live.New(e.opts.Recognizer, cfg, m.event)
 	return m, nil
 }
@@ -395,7 +398,7 @@ func (m *microphone) event(v live.Event) {
 		m.mu.Lock()
 		delete(m.unfinished, v.Utterance)
 		m.mu.Unlock()
-		m.ears.outsiders.end(m, v.Utterance, "", time.Now())
+		m.ears.outsiders.end(m, v.Utterance, "", nil, time.Now())
 		m.ears.counts.failed.Add(1)
 		m.ears.log.Warn().Err(v.Err).Str("participant", m.identity).Msg("speech got no text")
 	}

@@ -34,7 +34,8 @@ func (m *microphone) final(v live.Event) {
 	m.renew()
 
 	text := strings.TrimSpace(v.Text)
-	m.ears.outsiders.end(m, v.Utterance, text, h.Ended)
+	times := spans(text, v.Words, h.Ended.Add(-v.End))
+	m.ears.outsiders.end(m, v.Utterance, text, times, h.Ended)
 	c := m.ears.bot.Hearing()
 	h.Caption = m.captions()
 	order, woken := command.Addressed(text, c.WakeWords)
@@ -63,7 +64,7 @@ func (m *microphone) final(v live.Event) {
 	if woken && c.Orders() {
 		err := errNoRight
 		if instructs {
-			err = m.ears.elsewhere(text, order, h.Began, h.Ended)
+			err = m.ears.elsewhere(text, order, times, h.Began, h.Ended)
 		}
 		switch {
 		case order == "" && err == nil:

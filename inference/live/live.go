@@ -26,8 +26,9 @@ const (
 	maxEvents  = 256
 	// maxUtterance is the longest utterance.
 	maxUtterance = 30 * time.Second
-	// textTimeout bounds the wait for one text.
-	textTimeout = 60 * time.Second
+	// textTimeout bounds the wait for one text, wordsTimeout for the times of its words.
+	textTimeout  = 60 * time.Second
+	wordsTimeout = 500 * time.Millisecond
 )
 
 // Kind is the kind of an Event.
@@ -79,6 +80,8 @@ type Config struct {
 	Speech   vad.Config
 	// Every is the sound between two interim texts; 0 is 500 ms, negative disables them.
 	Every time.Duration
+	// Words reports whether final texts need the times of their words, as far as the recognizer's Align knows them; nil is never.
+	Words func() bool
 	// Admit decides whether an utterance goes to the recognizer; nil admits all. It is called with the sample of the first speech
 	// for each piece of sound until it returns true, and once more at the end. Before that the recognizer gets no sound. An
 	// utterance that is not admitted has an empty Final. Admit is called within Write, Flush, Detect and Close, and must not call
@@ -93,6 +96,7 @@ type Session struct {
 	stream     *vad.Stream
 	every      int
 	admit      func(start int64, ended bool) bool
+	words      func() bool
 	emit       func(Event)
 
 	mu      sync.Mutex
@@ -136,7 +140,7 @@ func (u *speech) finish() {
 // newer ones.
 func New(r inference.Recognizer, c Config, emit func(Event)) *Session {
 	s := &Session{
-		recognizer: r, detector: c.Detector, hearing: c.Hearing, admit: c.Admit, emit: emit,
+		recognizer: r, detector: c.Detector, hearing: c.Hearing, admit: c.Admit, words: c.Words, emit: emit,
 		every: int(ticks.Count(cmp.Or(c.Every, usualEvery), inference.RecognizerRate)),
 		work:  make(chan struct{}, 1), news: make(chan struct{}, 1), room: make(chan struct{}, 1),
 	}

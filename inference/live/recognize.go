@@ -149,6 +149,11 @@ func (s *Session) final(ctx context.Context, u *speech, out inference.Utterance,
 		t, err = s.whole(ctx, u, sound)
 	}
 	s.consumed(u, len(sound))
+	if err == nil && t.Text != "" && s.words != nil && s.words() && s.recognizer.Recognizes().WordTimes {
+		words, stop := context.WithTimeout(ctx, wordsTimeout)
+		t.Words, _ = s.recognizer.Align(words, slices.Clone(sound), t.Text, t.Language)
+		stop()
+	}
 	e := Event{
 		Kind: Final, Text: t.Text, Language: t.Language, Audio: sums.Audio + t.Audio, Tokens: sums.Tokens + t.Tokens,
 		End: at(u.end), Lag: time.Since(u.endedAt),
