@@ -19,6 +19,7 @@ import (
 	"touchline/agent/mqtt"
 	"touchline/agent/state"
 	"touchline/agent/webhook"
+	"touchline/internal/child"
 	"touchline/internal/metrics"
 	"touchline/internal/outbox"
 	"touchline/internal/redact"
@@ -355,6 +356,12 @@ func (*Outputs) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
 func (o *Outputs) Collect(ch chan<- prometheus.Metric) {
+	used, budget, ended := child.Memory()
+	programs := metrics.Writer{Out: ch, Prefix: "touchline_child_memory_"}
+	const help = "Memory of codecs, ffmpeg and speech programs together: used now, and budget, above which the largest ends."
+	programs.Gauge("bytes", help, float64(used), "kind", "used")
+	programs.Gauge("bytes", help, float64(budget), "kind", "budget")
+	programs.Counter("ended_total", "Programs that ended as the largest, because all together used more than their budget.", float64(ended))
 	if o == nil {
 		return
 	}

@@ -165,7 +165,8 @@ func TestImagesBuildWithWhatSetupInstalls(t *testing.T) {
 }
 
 // TestMemoryOfPod: the chart's memory limit covers what values.yaml names: the limit of one codec process for each room, with H264 up to
-// 720p; recordings and speeches; sources.memory; and the worker itself.
+// 720p; recordings and speeches; sources.memory; and the worker itself. Beside the worker it has what all programs of all rooms use normally,
+// so that the budget of package child ends none of them.
 func TestMemoryOfPod(t *testing.T) {
 	var values struct {
 		Settings  struct{ Sources struct{ Memory int } }
@@ -188,4 +189,8 @@ func TestMemoryOfPod(t *testing.T) {
 	recordings := configs.Default().Agent.Console.Transcription.Parallel
 	need := roomsPerCore*cores*wire.PictureMemory + (recordings+speeches)*wire.SoundMemory + values.Settings.Sources.Memory*mib + worker
 	require.LessOrEqual(t, need, gib<<30)
+
+	// Of docs/operating.md: AV1 of 1080p for the room and for /api/mjpeg, ffmpeg that converts 1080p and that for AAC, a voice, pocketsphinx.
+	const normal = (35 + 35 + 125 + 10 + 10 + 11) * mib
+	require.LessOrEqual(t, roomsPerCore*cores*normal+(recordings+speeches)*10*mib, gib<<30-worker)
 }

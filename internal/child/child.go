@@ -67,7 +67,7 @@ type Limits struct {
 // Start starts a command with limits, in an environment of PATH, a locale and the given variables (with Self, of these alone). wait waits
 // for its end. Call it in the goroutine of Start: the kernel kills the program when the thread that started it ends.
 func Start(cmd *exec.Cmd, l Limits, env ...string) (wait func() error, err error) {
-	plan, err := l.plan(cmd)
+	plan, script, err := l.plan(cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -84,6 +84,7 @@ func Start(cmd *exec.Cmd, l Limits, env ...string) (wait func() error, err error
 		runtime.UnlockOSThread()
 		return nil, fmt.Errorf("start %s: %w", cmd.Args[2], err)
 	}
+	all.add(cmd.Process.Pid, script)
 	return func() error {
 		defer runtime.UnlockOSThread()
 		// The processes that a script started are killed before its own is reaped: until then the group's number is not used anew.
@@ -91,19 +92,23 @@ func Start(cmd *exec.Cmd, l Limits, env ...string) (wait func() error, err error
 		for errors.Is(err, unix.EINTR) {
 			err = unix.Waitid(unix.P_PID, cmd.Process.Pid, nil, unix.WEXITED|unix.WNOWAIT, nil)
 		}
+		reason := all.remove(cmd.Process.Pid)
 		_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
-		return cmd.Wait()
+		if err = cmd.Wait(); err != nil && reason != nil {
+			err = fmt.Errorf("%w: %w", err, reason)
+		}
+		return err
 	}, nil
 }
 
-// plan returns the lines for launch in confine.c.
-func (l Limits) plan(cmd *exec.Cmd) (string, error) {
+// plan returns the lines for launch in confine.c, and whether the program is a script.
+func (l Limits) plan(cmd *exec.Cmd) (plan string, script bool, err error) {
 	if cmd.Err != nil {
-		return "", cmd.Err
+		return "", false, cmd.Err
 	}
 	path, err := filepath.EvalSymlinks(cmd.Path)
 	if err != nil {
-		return "", fmt.Errorf("start %s: %w", cmd.Path, err)
+		return "", false, fmt.Errorf("start %s: %w", cmd.Path, err)
 	}
 	lines := []string{fmt.Sprintf("c %d", 3+len(cmd.ExtraFiles)), fmt.Sprintf("o %d", score), fmt.Sprintf("n %d", l.Nice)}
 	limit := func(resource int, most uint64) { lines = append(lines, fmt.Sprintf("l %d %d", resource, most)) }
@@ -132,9 +137,9 @@ func (l Limits) plan(cmd *exec.Cmd) (string, error) {
 	}
 	lines = append(lines, "w /dev/null")
 	if slices.ContainsFunc(lines, func(line string) bool { return strings.Contains(line, "\n") }) {
-		return "", fmt.Errorf("start %s: a path with a line break cannot be allowed", cmd.Path)
+		return "", false, fmt.Errorf("start %s: a path with a line break cannot be allowed", cmd.Path)
 	}
-	return strings.Join(lines, "\n"), nil
+	return strings.Join(lines, "\n"), script, nil
 }
 
 // system are the files and folders with programs, libraries and their data.

@@ -1,6 +1,7 @@
 package child
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -88,6 +89,12 @@ func TestMain(m *testing.M) {
 		fmt.Println("fork:", err)
 		_, err = unix.MemfdCreate("", 0)
 		fmt.Println("memory:", err)
+	case "allocate":
+		n, err := strconv.Atoi(os.Getenv("BYTES"))
+		ended(err)
+		b := bytes.Repeat([]byte{1}, n)
+		time.Sleep(10 * time.Minute)
+		runtime.KeepAlive(b)
 	case "read":
 		_, err := os.ReadFile(os.Getenv("FILE"))
 		fmt.Printf("error: %v\n", err)

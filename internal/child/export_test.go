@@ -25,3 +25,9 @@ func Skipped(t *testing.T, what string) {
 	t.Helper()
 	skipped(t, what)
 }
+
+// LimitMemory sets the memory of this process and all programs for a test.
+func LimitMemory(t *testing.T, limit uint64) {
+	t.Helper()
+	limitMemory(t, limit)
+}

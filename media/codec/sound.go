@@ -112,6 +112,9 @@ func DecodeSound(ctx context.Context, path string, file *os.File, emit func(mono
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
+		if errors.Is(err, child.ErrMemory) {
+			return err
+		}
 		why := strings.TrimPrefix(strings.TrimSpace(text.String()), "touchline-codec: ")
 		return fmt.Errorf("%w: %q", ErrNoSound, why)
 	}

@@ -3,6 +3,7 @@
 package file_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,5 +34,20 @@ func TestPlaylistReadsItsFolder(t *testing.T) {
 		}
 		require.Empty(t, frames)
 		require.Error(t, err)
+	}
+}
+
+// TestMemoryOfProgram: the kernel's limit of ffmpeg follows from the size of the picture, and that of ffprobe from the largest one.
+func TestMemoryOfProgram(t *testing.T) {
+	clip, wrappers := make2s(t, "x.mp4", x264...), t.TempDir()
+	t.Setenv("PATH", wrappers+":"+os.Getenv("PATH"))
+	for _, tt := range []struct {
+		program string
+		pixels  int
+	}{{"ffmpeg", 320 * 180}, {"ffprobe", 4096 * 4096}} {
+		script := filepath.Join(wrappers, tt.program)
+		require.NoError(t, os.WriteFile(script, []byte("#!/bin/sh\necho limit $(ulimit -v) KiB >&2\nexit 1\n"), 0o755))
+		_, _, err := play(t, clip, 1, nil)
+		require.ErrorContains(t, err, fmt.Sprintf("limit %d KiB", 2<<20+tt.pixels/8), tt.program)
 	}
 }

@@ -1,6 +1,7 @@
 package file
 
 import (
+	"errors"
 	"io"
 	"os"
 	"regexp"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"touchline/internal/child"
 	"touchline/media/source"
 )
 
@@ -66,6 +68,9 @@ func (c *Clip) explain(in input, what string, err error, stderr *tail) error {
 		return source.Errorf(what+": %w", failed)
 	}
 	text := stderr.text()
+	if errors.Is(err, child.ErrMemory) {
+		text = ""
+	}
 	line := useful(text, in)
 	if line == noIndex && in.info != nil && !in.unfinished(stderr) {
 		line = ""

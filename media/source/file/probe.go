@@ -3,6 +3,7 @@ package file
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -124,7 +125,7 @@ func (c *Clip) probe(ctx context.Context, in input) (*stream, error) {
 	}
 	if err != nil {
 		err = c.explain(in, "look at the video", err, stderr)
-		if c.opts.Address.Kind == source.File && !in.unfinished(stderr) {
+		if c.opts.Address.Kind == source.File && !in.unfinished(stderr) && !errors.Is(err, child.ErrMemory) {
 			err = source.Permanent(err)
 		}
 		return nil, err
