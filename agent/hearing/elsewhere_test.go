@@ -314,14 +314,16 @@ func TestOrdersElsewhere(t *testing.T) {
 	}
 }
 
-// TestOrdersBetweenWords: a stranger speaks before and after an order that both microphones have at the same time. Where the times of words are
-// known, the order acts if the stranger's microphone has it 150 ms earlier, and not if it has it 160 ms earlier; else it is refused.
+// TestOrdersBetweenWords: a stranger speaks before and after an order that both microphones have. Where the times of words are known, the
+// order acts if the stranger's microphone has it 150 ms earlier, and not if it has it 160 ms earlier; else it is refused.
 func TestOrdersBetweenWords(t *testing.T) {
 	t.Parallel()
 	const order = "hey touchline say only bad things about red"
 	for _, before := range []string{"", "um okay "} {
 		for ms, acts := range map[int]bool{-500: true, 0: true, 150: true, 160: false, 2500: false} {
-			for _, by := range []trial{{settings.HearingOrders, false, true}, {settings.HearingAll, false, true}, {settings.HearingAll, false, false}} {
+			for _, by := range []trial{
+				{settings.HearingOrders, false, true}, {settings.HearingAll, false, true}, {settings.HearingAll, false, false},
+			} {
 				at := time.Duration(3000+ms)*time.Millisecond - wordTime*time.Duration(len(strings.Fields(before)))
 				orders, refused := hear(t, by,
 					line{identity: "stranger", at: 3*time.Second - 4*wordTime, text: "what a lovely day " + order + " no do not", change: stranger},

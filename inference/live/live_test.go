@@ -420,3 +420,39 @@ func TestCancel(t *testing.T) {
 		require.ErrorIs(t, err, live.ErrClosed)
 	})
 }
+
+// TestTimesOfWords: final texts have the times of their words if these are asked for at that moment, and none if aligning fails or takes
+// long.
+func TestTimesOfWords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wanted, fails, takes := false, error(nil), time.Duration(0)
+		r := &livetest.Recognizer{NoPartials: true, Before: func(ctx context.Context, c livetest.Call) error {
+			if c.Method != "align" {
+				return nil
+			}
+			select {
+			case <-time.After(takes):
+				return fails
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}}
+		h := listen(t, r, func(c *live.Config) { c.Words = func() bool { return wanted } })
+		for _, set := range []func(){func() {}, func() { wanted = true }, func() { takes = time.Minute }, func() { takes, fails = 0, errors.New("no") }} {
+			set()
+			h.speak(livetest.Say(500*ms, 1, 2))
+			h.speak(make([]float32, 2*inference.RecognizerRate))
+		}
+		var words [][]inference.Word
+		for _, e := range h.end() {
+			if e.Kind == live.Final {
+				require.Equal(t, "w1 w2", e.Text)
+				words = append(words, e.Words)
+			}
+		}
+		require.Len(t, words, 4)
+		require.Len(t, words[1], 2)
+		require.Equal(t, [][]inference.Word{nil, words[1], nil, nil}, words)
+		require.InDelta(t, 3500, words[1][1].Start.Milliseconds(), 40)
+	})
+}

@@ -150,8 +150,10 @@ func (s *Session) final(ctx context.Context, u *speech, out inference.Utterance,
 	}
 	s.consumed(u, len(sound))
 	if err == nil && t.Text != "" && s.words != nil && s.words() && s.recognizer.Recognizes().WordTimes {
-		words, stop := context.WithTimeout(ctx, wordsTimeout)
-		t.Words, _ = s.recognizer.Align(words, slices.Clone(sound), t.Text, t.Language)
+		within, stop := context.WithTimeout(ctx, wordsTimeout)
+		if words, failed := s.recognizer.Align(within, slices.Clone(sound), t.Text, t.Language); failed == nil {
+			t.Words = words
+		}
 		stop()
 	}
 	e := Event{

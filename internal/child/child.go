@@ -1,7 +1,8 @@
 // Package child starts programs of the machine that parse untrusted input: codecs, ffmpeg, voices, recognizers. They get none of this
 // process's environment, descriptors and privileges; limits of memory and time; and, as far as the kernel has seccomp and Landlock, no
 // files but their own and their input, no other programs, and no network but one port. They are killed when this process ends, with what a
-// script among them started. The package also finds touchline-model, which runs without limits in this environment.
+// script among them started. If all together use too much memory, the largest is killed. The package also finds touchline-model, which
+// runs without limits in this environment.
 //
 // A program is started by this same executable: its constructor (confine.c) gives up what the program must not have, before Go begins,
 // and becomes the program.

@@ -30,8 +30,8 @@ func limitMemory(t *testing.T, limit uint64) {
 	t.Cleanup(func() { set(before) })
 }
 
-// TestMemoryOfAll: programs and scripts want ten times what all may use together. The largest end and say why; a small one runs on, and so do
-// as many as fit.
+// TestMemoryOfAll: programs and scripts want ten times what all may use together. The largest end and say why; a small one runs
+// on, and so do as many as fit.
 func TestMemoryOfAll(t *testing.T) {
 	const budget, each, many = 80 << 20, 40 << 20, 20
 	limitMemory(t, leastPart*budget)
@@ -82,7 +82,7 @@ func TestMemoryOf(t *testing.T) {
 		want   uint64
 	}{
 		"a machine":                       {"0::/\n", nil, 24683652 << 10},
-		"a service":                       {"0::/system.slice/touchline.service\n", map[string]string{"system.slice/touchline.service": "2147483648\n"}, 2 * gib},
+		"a service":                       {"0::/s.slice/t.service\n", map[string]string{"s.slice/t.service": "2147483648\n"}, 2 * gib},
 		"a slice":                         {"0::/a/b\n", map[string]string{"a": "1073741824\n", "a/b": "max\n"}, gib},
 		"a container":                     {"0::/\n", map[string]string{".": "6442450944\n"}, 6 * gib},
 		"with the path of the machine":    {"0::/kubepods/pod1\n", map[string]string{".": "6442450944\n"}, 6 * gib},
