@@ -42,7 +42,7 @@ type Hearing struct {
 	WakeWords []string `yaml:"wake_words" env:"WAKE_WORDS"`
 	// Remarks quotes people's speech to the commentator, which does not treat it as an instruction.
 	Remarks bool `yaml:"remarks" env:"REMARKS"`
-	// Camera hears the sound of the watched camera too; its captions come with the delayed picture.
+	// Camera makes captions of the sound of the watched camera too, which come with the delayed picture.
 	Camera bool `yaml:"camera" env:"CAMERA"`
 	// Confirm says what was understood of a spoken order, or why it is refused.
 	Confirm bool `yaml:"confirm" env:"CONFIRM"`

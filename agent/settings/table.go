@@ -253,7 +253,7 @@ func table() []Setting { //nolint:funlen // a table
 			"comments may answer what people say"),
 		flag("hear_camera", "agent.hearing.camera",
 			at(func(s *v) **bool { return &s.HearCamera }, func(c *f) *bool { return &c.Agent.Hearing.Camera }),
-			"the sound of the watched camera is heard"),
+			"the sound of the watched camera gets captions"),
 		flag("confirm_orders", "agent.hearing.confirm",
 			at(func(s *v) **bool { return &s.ConfirmOrders }, func(c *f) *bool { return &c.Agent.Hearing.Confirm }), "spoken orders are confirmed"),
 		flag("mask_delayed", "media.mask_delayed",
