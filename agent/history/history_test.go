@@ -98,19 +98,25 @@ func count(from, to uint64) []uint64 {
 	return out
 }
 
-// TestOthersReadNothing: records have what people said.
+// TestOthersReadNothing: records have what people said. The files of earlier versions, which others could read, become private.
 func TestOthersReadNothing(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "records.db")
-	log, stop := open(t, config(history.StoreSQLite, path))
-	log.Room("match", "bot").Record(record(1))
-	require.Eventually(t, func() bool { return log.Written() == 1 }, 2*time.Minute, time.Millisecond)
-	for _, p := range []string{path, path + "-wal", path + "-shm"} {
-		info, err := os.Stat(p)
-		require.NoError(t, err)
-		require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), p)
+	for n := range 2 {
+		log, stop := open(t, config(history.StoreSQLite, path))
+		log.Room("match", "bot").Record(record(1))
+		require.Eventually(t, func() bool { return log.Written() == 1 }, 2*time.Minute, time.Millisecond)
+		for _, p := range []string{path, path + "-wal", path + "-shm"} {
+			info, err := os.Stat(p)
+			require.NoError(t, err)
+			require.Equal(t, os.FileMode(0o600), info.Mode().Perm(), "%s, opened %d times", p, n+1)
+		}
+		stop()
+		require.NoError(t, os.Chmod(path, 0o644))                  // as an earlier version
+		for _, p := range []string{path + "-wal", path + "-shm"} { // of a killed process
+			require.NoError(t, os.WriteFile(p, nil, 0o644))
+		}
 	}
-	stop()
 }
 
 func TestRoundTrip(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -42,7 +43,7 @@ func (f Format) Open(path string) (_ *sql.DB, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := file.Close(); err != nil {
+	if err := errors.Join(private(path), file.Close()); err != nil {
 		return nil, err
 	}
 	synchronous := "synchronous(NORMAL)"
@@ -60,6 +61,20 @@ func (f Format) Open(path string) (_ *sql.DB, err error) {
 	}
 	db.SetMaxOpenConns(2) // one writes, one reads
 	return db, nil
+}
+
+// private takes a file and its journal from other users; earlier versions let them read both. The files of another user stay as they are.
+func private(path string) error {
+	for _, name := range []string{path, path + "-wal", path + "-shm"} {
+		info, err := os.Stat(name)
+		if err == nil && info.Mode().Perm()&0o077 != 0 {
+			err = os.Chmod(name, 0o600)
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrPermission) {
+			return err
+		}
+	}
+	return nil
 }
 
 // OpenReader opens a file of the newest version for reading.
