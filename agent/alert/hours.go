@@ -21,6 +21,8 @@ type clock int
 
 const minutesPerDay clock = 24 * 60
 
+const maxDays = 7 // in a list, with repeated ones
+
 // parseClock reads "22:00".
 func parseClock(s string) (clock, bool) {
 	if s == "24:00" {
@@ -48,13 +50,16 @@ func parseHours(span, zone string, days []string) (hours, error) {
 		var ok1, ok2 bool
 		h.from, ok1 = parseClock(strings.TrimSpace(from))
 		h.to, ok2 = parseClock(strings.TrimSpace(to))
-		if !ok1 || !ok2 || h.from == h.to || h.from == minutesPerDay {
+		if len(span) > maxWord || !ok1 || !ok2 || h.from == h.to || h.from == minutesPerDay {
 			errs = append(errs, fmt.Errorf("hours: %w, is %.40q", errHours, span))
 		}
 	}
 	var err error
-	if h.zone, err = time.LoadLocation(zone); err != nil || zone == "" || zone == "Local" {
+	if h.zone, err = time.LoadLocation(zone); err != nil || zone == "" || zone == "Local" || len(zone) > maxWord {
 		errs = append(errs, fmt.Errorf("zone: %w, is %.40q", errZone, zone))
+	}
+	if len(days) > maxDays {
+		return h, errors.Join(append(errs, fmt.Errorf("days: %w, at most %d, are %d", errDays, maxDays, len(days)))...)
 	}
 	for _, day := range days {
 		i := slices.Index([]string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}, strings.ToLower(day))

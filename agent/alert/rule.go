@@ -17,6 +17,7 @@ import (
 const (
 	maxWhen = 200 // characters
 	maxName = 64  // characters
+	maxWord = 64  // bytes of each other text: a rule must fit an answer in the room
 	// clearLooks is the number of consecutive looks without the rule that end an alert.
 	clearLooks = 5
 	// unconfirmed is the number of cadences without a confirming look that end an alert, but not before minUnconfirmed: looks
@@ -94,12 +95,12 @@ func parseVotes(s string) (need, of int, ok bool) {
 	k, n, _ := strings.Cut(s, " of ")
 	need, err1 := strconv.Atoi(strings.TrimSpace(k))
 	of, err2 := strconv.Atoi(strings.TrimSpace(n))
-	return need, of, err1 == nil && err2 == nil && 1 <= need && need <= of && of <= pacing.MaxVotes
+	return need, of, len(s) <= maxWord && err1 == nil && err2 == nil && 1 <= need && need <= of && of <= pacing.MaxVotes
 }
 
 func parseTime(s string, low, high time.Duration) (time.Duration, bool) {
 	d, err := time.ParseDuration(s)
-	return d, err == nil && check.Within(d, low, high)
+	return d, len(s) <= maxWord && err == nil && check.Within(d, low, high)
 }
 
 // line reports whether a text is one line of at most some characters.
