@@ -283,3 +283,32 @@ func TestExpiredLinksAreBounded(t *testing.T) {
 	links.Learn("final", shared, now)
 	require.Len(t, file, 100)
 }
+
+// FuzzLearn: whatever an attribute says, only valid ids are learned, as revoked links of its room, and as many as it has.
+func FuzzLearn(f *testing.F) {
+	now := time.Unix(1_800_000_000, 0)
+	id := strings.Repeat("e", 16)
+	for _, shared := range []string{
+		"", id, id + ":1800003600", id + ":1800003600," + strings.Repeat("0", 16) + ":1800007200", id + ":1", id + ":9223372036854775807",
+		strings.ToUpper(id) + ":1800003600", "a:1,:,x," + strings.Repeat("g", 16) + ":1800003600", id + ":-1", ",,,",
+	} {
+		f.Add(shared)
+	}
+	f.Fuzz(func(t *testing.T, shared string) {
+		file := kept{}
+		links := access.NewLinks(nil, file.keep, now)
+		other := links.Made("mine", access.Grant{Rooms: []string{"other"}, Expires: now.Add(time.Hour)}, "", now)
+		links.Learn("final", shared, now)
+		list := links.HandOver("final", now)
+		require.LessOrEqual(t, len(list), strings.Count(shared, ",")+1)
+		require.Len(t, file, len(list)+1)
+		require.Len(t, links.List("other", now), 1)
+		require.False(t, links.Revoked([]string{other}) && !strings.Contains(shared, other))
+		for _, link := range list {
+			require.True(t, link.Revoked && link.Room == "final" && strings.Contains(shared, link.ID+":"), link)
+		}
+		again := access.NewLinks(nil, nil, now)
+		again.Learn("final", links.Shared("final", now), now)
+		require.Len(t, again.HandOver("final", now), min(len(list), 1000))
+	})
+}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"unicode"
 
 	"github.com/stretchr/testify/require"
 
@@ -101,4 +102,52 @@ func TestBehindAProxy(t *testing.T) {
 			}
 		})
 	}
+}
+
+// FuzzForwarded: the client's address is one of the header or the proxy's, and nothing that the client sends replaces the one that the
+// proxy appends.
+func FuzzForwarded(f *testing.F) {
+	for _, seed := range []string{
+		"", ",", "198.51.100.7", "1.1.1.1, 198.51.100.7, 10.1.2.3", "198.51.100.7:4711", "2001:db8::7", "[2001:db8::7]:4711", "[::1", "fe80::1%eth0",
+		"::ffff:10.0.0.1", "unknown", `for=1.1.1.1, proto=https;For="[2001:db8::7]:4711"`, `for="_hidden", for=""`, `for=;for=1.1.1.1`, `for="1.1.1.1, 2.2.2.2"`,
+	} {
+		f.Add(seed, seed)
+	}
+	f.Fuzz(func(t *testing.T, list, forwarded string) {
+		const peer, appended = "127.0.0.1", "198.51.100.77"
+		client := func(from string, h http.Header) string {
+			r := &http.Request{RemoteAddr: from + ":1234", Header: h}
+			got, err := console.Client(r, peer, "10.0.0.0/8")
+			require.NoError(t, err)
+			return got
+		}
+		both := http.Header{"X-Forwarded-For": {list}, "Forwarded": {forwarded}}
+		for _, h := range []http.Header{{"X-Forwarded-For": {list}}, {"Forwarded": {forwarded}}, both} {
+			require.Equal(t, "192.0.2.1", client("192.0.2.1", h), "no proxy")
+			got := client(peer, h)
+			require.True(t, got == peer || names(h, got), "%q is not in %v", got, h)
+		}
+		require.Equal(t, appended, client(peer, http.Header{"X-Forwarded-For": {list, appended}}))
+		require.Equal(t, appended, client(peer, http.Header{"X-Forwarded-For": {list + ", " + appended}}))
+		require.Equal(t, appended, client(peer, http.Header{"Forwarded": {forwarded + `, For="` + appended + `:80";proto=http`}}))
+		got := client(peer, http.Header{"X-Forwarded-For": {list + "," + appended}, "Forwarded": {forwarded}})
+		require.Contains(t, []string{peer, appended}, got, "the proxy passes on the other header")
+	})
+}
+
+// names reports whether headers have an address, in any of its forms.
+func names(h http.Header, address string) bool {
+	for _, line := range h {
+		for _, word := range strings.FieldsFunc(line[0], func(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`,;="`, r) }) {
+			word, _, _ = strings.Cut(word, "%") // a zone
+			a, err := netip.ParseAddr(strings.Trim(word, "[]"))
+			if with, withErr := netip.ParseAddrPort(word); withErr == nil {
+				a, err = with.Addr(), nil
+			}
+			if err == nil && a.Unmap().String() == address {
+				return true
+			}
+		}
+	}
+	return false
 }

@@ -308,3 +308,41 @@ func TestClockGoes(t *testing.T) {
 	b.reads("FULL TIME")
 	require.Empty(t, b.clock)
 }
+
+// FuzzScore: of two texts at one place, a score rises by one to three, and a clock is a part of the text.
+func FuzzScore(f *testing.F) {
+	for _, seed := range [][2]string{
+		{"ARS 1-0 CHE 63:21", "ARS 2-0 CHE 63:24"},
+		{"0 — 0", "0:3"},
+		{"20:15:07", "2:1"},
+		{"999-999", "1000-0"},
+		{"45:00.1", "4 5"},
+		{"1:2:3", "-"},
+		{"", "\xff1-\xff2"},
+		{"١-٢", "1–2"},
+	} {
+		f.Add(seed[0], seed[1])
+	}
+	f.Fuzz(func(t *testing.T, first, second string) {
+		b, l := newBoard(), &boardLine{}
+		var was [2]int
+		for _, text := range []string{first, second} {
+			for range readDoubted {
+				if c, ok := b.hear(l, reading{text: text, sure: true}); ok {
+					is, scores := scoreOf(c.Text)
+					require.Equal(t, l.text, c.Text)
+					rise := is[0] + is[1] - was[0] - was[1]
+					require.True(t, !c.Score || scores && 1 <= rise && rise <= 3, "%v to %v", was, is)
+				}
+			}
+			require.Contains(t, text, b.clock)
+			require.LessOrEqual(t, len(l.text), max(len(first), len(second)))
+			if score, ok := scoreOf(l.text); ok {
+				was = score
+				for _, n := range score {
+					require.True(t, 0 <= n && n <= 999, n)
+				}
+			}
+		}
+	})
+}

@@ -2,11 +2,17 @@ package control_test
 
 import (
 	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent/access"
 	"touchline/agent/agenttest"
+	"touchline/agent/room/conn"
 	"touchline/agent/room/control"
 )
 
@@ -51,4 +57,28 @@ func TestEmptyInstruction(t *testing.T) {
 		require.True(t, ok, message)
 		require.Equal(t, []string{"clear by room: boss"}, st.Orders())
 	}
+}
+
+// FuzzLinkOf: attributes give an end and links that are valid, or an error.
+func FuzzLinkOf(f *testing.F) {
+	now := time.Unix(1_800_000_000, 0)
+	const good, revoked = "0000000000000001", "00000000000000ff"
+	for _, until := range []string{"1800003600", "1800000000", "9223372036854775807", "-1", "soon", ""} {
+		for _, mark := range []string{"spring/" + good, "spring/" + good + "," + revoked, "winter/" + good, "spring/", "spring", "", "a/spring/" + good} {
+			f.Add(until, mark)
+		}
+	}
+	keys := conn.Keys{Generation: "spring", Links: access.NewLinks(nil, nil, now)}
+	require.NoError(f, keys.Links.Revoke("match", revoked, true, now))
+	f.Fuzz(func(t *testing.T, until, mark string) {
+		link, err := control.LinkOf(keys, map[string]string{"touchline.rights_until": until, "touchline.link": mark}, now)
+		if err == nil {
+			require.True(t, now.Before(link.Expires))
+			require.Equal(t, strconv.FormatInt(link.Expires.Unix(), 10), strings.TrimLeft(until, "+0"))
+			require.Equal(t, mark, keys.Mark(link.Links))
+			require.NotContains(t, link.Links, revoked)
+		}
+		link, err = control.LinkOf(keys, map[string]string{"touchline.link": mark}, now)
+		require.True(t, err != nil || link.Expires.IsZero() && !slices.Contains(link.Links, revoked))
+	})
 }

@@ -98,3 +98,31 @@ func TestInstructions(t *testing.T) {
 	require.Empty(t, tell(""))
 	require.Empty(t, w.telling.order.only)
 }
+
+// FuzzOrders: an instruction orders only what the detector knows, and what is said to it is not much longer.
+func FuzzOrders(f *testing.F) {
+	for _, text := range []string{
+		"Only people, please.", "talk only about dogs and cats", "ignore cars. be brief", "How many people are there?", "is there a player or a dog?",
+		"where is the man?", "what's the score?", "What happened since I asked last?", "tell me a story", "solo perros y gatos", "wo ist der Ball?",
+		"combien de personnes", "only a,a,a", "please now please", "...;!\n", "only the , and the", "\xff",
+	} {
+		for i := range Languages() {
+			f.Add(text, i)
+		}
+	}
+	w := newTestWatcher(1)
+	for i := range 10 {
+		w.Push(Look{PTS: time.Duration(i) * 400 * time.Millisecond, Boxes: []Box{walker(0.2, 0, 0), walker(0.5, 0, 0)}, Texts: []string{"A 2-1 B"}})
+	}
+	f.Fuzz(func(t *testing.T, text string, i int) {
+		l := languageOf(Languages()[uint(i)%uint(len(Languages()))])
+		w.telling.order = order{}
+		said := w.instruct(l, text)
+		o := w.telling.order
+		require.LessOrEqual(t, len(said), 200*(len(text)+1))
+		require.Contains(t, []Register{"", Brief, Plain, Lively}, o.register)
+		for _, name := range append(o.only, o.ignore...) {
+			require.NotEmpty(t, l["noun."+name], name)
+		}
+	})
+}

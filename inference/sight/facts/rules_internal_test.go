@@ -245,3 +245,31 @@ func numbersOfStills(t *testing.T, name string, r recording, list []listed, leas
 	}
 	return out
 }
+
+// FuzzCheckRule: a sentence that is understood can be evaluated.
+func FuzzCheckRule(f *testing.F) {
+	for _, when := range append(RuleNames(), "exactly 2 people on the right side", `the board says "FULL TIME"`, `a person enters the zone "yard"`,
+		`2 cars cross the line "gate" to the left`, "no dog in the picture for 9999 h", "a a enters", "999 people", "\xff", "") {
+		f.Add(when)
+	}
+	w := newTestWatcher(1)
+	for i := range 30 {
+		w.Push(Look{PTS: time.Duration(i) * 400 * time.Millisecond, Boxes: []Box{walker(0.2, 0.01, 0), walker(0.5, 0, 0)}, Texts: []string{"A 2-1 B"}})
+	}
+	f.Fuzz(func(t *testing.T, when string) {
+		if err := CheckRule(when, nil); err != nil {
+			require.Less(t, len(err.Error()), 2<<10)
+		}
+		r, ok := parseRule(when)
+		finding, holds := w.Holds(when)
+		if !ok {
+			require.False(t, holds)
+			return
+		}
+		require.NotEmpty(t, r.name)
+		require.GreaterOrEqual(t, r.n, 0)
+		require.True(t, r.lasts >= 0 && r.lasts <= 9999*time.Hour, r.lasts)
+		require.LessOrEqual(t, len(r.text), len(when))
+		require.True(t, !holds || finding.Reason != "")
+	})
+}
