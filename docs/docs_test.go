@@ -129,6 +129,26 @@ func TestFieldNamesTests(t *testing.T) {
 	}
 }
 
+// TestFuzzTargetsAreListed compares the table of fuzz targets with the tests.
+func TestFuzzTargetsAreListed(t *testing.T) {
+	var defined, named []string
+	for path, code := range goFiles(t, func(name string) bool { return strings.HasSuffix(name, "_test.go") }) {
+		folder := filepath.ToSlash(strings.TrimPrefix(filepath.Dir(path), filepath.Clean(moduleRoot)+"/"))
+		for _, name := range firstGroups(`(?m)^func (Fuzz\w+)\(`, code) {
+			defined = append(defined, folder+": "+name)
+		}
+	}
+	_, section, _ := strings.Cut(read(t, "docs", "architecture.md"), "\n## Fuzz targets\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	for _, m := range regexp.MustCompile("`([\\w/-]+)`: (Fuzz\\w+(?:, Fuzz\\w+)*)").FindAllStringSubmatch(section, -1) {
+		for name := range strings.SplitSeq(m[2], ", ") {
+			named = append(named, m[1]+": "+name)
+		}
+	}
+	require.Greater(t, len(defined), 80)
+	require.ElementsMatch(t, defined, named)
+}
+
 // TestErrorsAreThoseOfTheProgram looks for each text of the table of errors in the code, in pieces between its placeholders.
 func TestErrorsAreThoseOfTheProgram(t *testing.T) {
 	_, section, _ := strings.Cut(read(t, "docs", "models.md"), "\n## Errors\n")
