@@ -2,6 +2,7 @@ package sight
 
 import (
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -318,6 +319,7 @@ func FuzzScore(f *testing.F) {
 		{"999-999", "1000-0"},
 		{"45:00.1", "4 5"},
 		{"1:2:3", "-"},
+		{"5:00", ""},
 		{"", "\xff1-\xff2"},
 		{"١-٢", "1–2"},
 	} {
@@ -335,7 +337,7 @@ func FuzzScore(f *testing.F) {
 					require.True(t, !c.Score || scores && 1 <= rise && rise <= 3, "%v to %v", was, is)
 				}
 			}
-			require.Contains(t, text, b.clock)
+			require.True(t, strings.Contains(text, b.clock) || text == "", "nothing was read: the clock stays until the line is lost")
 			require.LessOrEqual(t, len(l.text), max(len(first), len(second)))
 			if score, ok := scoreOf(l.text); ok {
 				was = score
