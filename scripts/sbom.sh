@@ -1,6 +1,7 @@
 #!/bin/sh
-# Lists what the programs and the viewer page are made of, as CycloneDX: the modules that Go wrote into each program, and the npm
-# packages of the page. Libraries of the system are not in these lists.
+# Lists what the programs and the viewer page are made of, as CycloneDX: the modules that Go wrote into each program, the npm packages
+# of the page, and the packages that scripts/runtime.sh and `touchline-model models pull sight` fetch. Libraries of the system are not in
+# these lists.
 # usage: scripts/sbom.sh [DEST]   (bin/sbom without)
 set -eu
 
@@ -22,4 +23,5 @@ for program in touchline touchline-codec touchline-model; do
 	"$tool" bin -json -std -output "$dest/$program.json" "bin/$program"
 done
 (cd agent/console/web && npm sbom --package-lock-only --omit dev --sbom-format cyclonedx) >"$dest/page.json"
+python3 scripts/libraries.py >"$dest/libraries.json"
 say "$dest: $(cd "$dest" && ls | tr '\n' ' ')"

@@ -232,8 +232,19 @@ func TestTLSFiles(t *testing.T) {
 	trust.AddCert(certificate)
 	r.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trust}}}
 	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "").status)
-	require.Contains(t, string(r.ask("GET", "/metrics", "").body),
-		fmt.Sprintf("\ntouchline_tls_expires_timestamp_seconds %v\n", float64(end.Unix())))
+	expires := func(end time.Time) string {
+		return fmt.Sprintf("\ntouchline_tls_expires_timestamp_seconds %v\n", float64(end.Unix()))
+	}
+	require.Contains(t, string(r.ask("GET", "/metrics", "").body), expires(end))
+
+	// The first handshake looks at the files: those that were replaced since the start.
+	_, cfg = writeCertificate(t, dir, 2, end)
+	r = open(t, console.Options{Room: console.Room{Bot: newDesk()}, Config: cfg})
+	end = end.Add(time.Hour)
+	certificate, _ = writeCertificate(t, dir, 3, end)
+	trust.AddCert(certificate)
+	r.client = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trust}}}
+	require.Contains(t, string(r.ask("GET", "/metrics", "").body), expires(end), "after a reload")
 }
 
 // writeCertificate writes a certificate and its key.
