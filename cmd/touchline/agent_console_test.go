@@ -56,6 +56,25 @@ func (p *agentProgram) console(t *testing.T) *desk {
 	}
 }
 
+// TestAgentListensWhereAsked: a worker that serves a room is reached at the addresses asked for, and no other.
+func TestAgentListensWhereAsked(t *testing.T) {
+	t.Parallel()
+	h := newAgentHouse(t)
+	h.env = append(h.env, "GOTRACEBACK=crash") // leaves its descriptors readable for its user
+	p := h.start("--console", "127.0.0.1:0")
+	h.ask(agentRoom, "")
+	require.Eventually(t, func() bool { return len(h.agentIn(agentRoom).GetTracks()) > 0 }, startWait, 10*time.Millisecond)
+	open, err := sockets(family(p.cmd.Process.Pid))
+	require.NoError(t, err)
+	var listening []string
+	for _, s := range open {
+		if strings.HasPrefix(s.Net, "tcp") {
+			listening = append(listening, "http://"+s.Local.String())
+		}
+	}
+	require.ElementsMatch(t, []string{"http://" + p.http, p.console(t).url}, listening)
+}
+
 // ask calls the API; header is name, value, name, value.
 func (d *desk) ask(method, path, body string, header ...string) (int, string) {
 	d.t.Helper()
