@@ -70,6 +70,46 @@ type Links struct {
 	keep    func(id string, value json.RawMessage)
 	seen    time.Time // by the last search for expired links
 	steady  time.Time // when the wall clock counts as steady
+	refused Refused
+}
+
+// Refused counts links beyond a bound, and uses of ended ones.
+type Refused struct {
+	// Unlisted are those of a full list: the oldest one, or the new one.
+	Unlisted uint64
+	// Unlearned are revoked ones of other commentators, at each exchange.
+	Unlearned uint64
+	// Deep are those that too many holders of links made from each other.
+	Deep uint64
+	// Expired and Revoked are uses of ended ones.
+	Expired, Revoked uint64
+}
+
+// Stats returns the numbers of links that are listed and valid, and that are revoked, and what was refused.
+func (l *Links) Stats(now time.Time) (listed, revoked int, refused Refused) {
+	if l == nil {
+		return 0, 0, Refused{}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, link := range l.byID {
+		switch {
+		case link.Revoked:
+			revoked++
+		case !link.expired(now):
+			listed++
+		}
+	}
+	return listed, revoked, l.refused
+}
+
+func (l *Links) refuse(count func(*Refused)) {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	count(&l.refused)
 }
 
 // watched is a use of links that ends with them.
@@ -176,8 +216,11 @@ func (l *Links) spaceLocked(room string, now time.Time) bool {
 	if past >= maxPast {
 		l.removeLocked(last.ID)
 	}
-	if n >= maxLinks && oldest.ID != "" {
-		l.removeLocked(oldest.ID)
+	if n >= maxLinks {
+		l.refused.Unlisted++
+		if oldest.ID != "" {
+			l.removeLocked(oldest.ID)
+		}
 	}
 	return n < maxLinks || oldest.ID != ""
 }
@@ -322,24 +365,9 @@ func (l *Links) Shared(room string, now time.Time) string {
 	return strings.Join(out, ",")
 }
 
-// count returns the number of a room's links, with expired ones.
-func (l *Links) count(room string) (n int) {
-	if l == nil {
-		return 0
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, link := range l.byID {
-		if link.Room == room {
-			n++
-		}
-	}
-	return n
-}
-
 // Learn takes the revoked links of a room from Shared of another commentator there.
 func (l *Links) Learn(room, shared string, now time.Time) {
-	if l.count(room) > maxLearned {
+	if l == nil || shared == "" {
 		return
 	}
 	var list []Link
@@ -351,7 +379,30 @@ func (l *Links) Learn(room, shared string, now time.Time) {
 			list = append(list, link)
 		}
 	}
-	l.revoke(list, now)
+	l.revoke(l.learnable(room, list), now)
+}
+
+// learnable returns the links of a list that are known, and as many others as the room has places for.
+func (l *Links) learnable(room string, list []Link) []Link {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	places := maxLearned
+	for _, link := range l.byID {
+		if link.Room == room {
+			places--
+		}
+	}
+	return slices.DeleteFunc(list, func(link Link) bool {
+		if _, known := l.byID[link.ID]; known {
+			return false
+		}
+		if places <= 0 {
+			l.refused.Unlearned++
+			return true
+		}
+		places--
+		return false
+	})
 }
 
 // HandOver returns the links of a room and of its participants' commentators, in a fixed order. Revoked ones that look expired are among

@@ -216,6 +216,10 @@ func TestLinksAreBounded(t *testing.T) {
 		}
 	}
 	require.Len(t, links.List("full", now), 100)
+	listed, revoked, refused := links.Stats(now)
+	require.Equal(t, 51, listed, "with mine")
+	require.Equal(t, 50, revoked)
+	require.Equal(t, access.Refused{Unlisted: 900}, refused)
 	require.True(t, links.Revoked(ids[:1]), "the first")
 	require.Equal(t, ids[999], links.List("full", now)[0].ID, "the last")
 	for _, link := range links.List("full", now) {
@@ -238,6 +242,68 @@ func TestLinksAreBounded(t *testing.T) {
 
 	links.Learn("mine", "a:1,:,x,"+strings.Repeat("g", 16)+":99999999999,"+strings.Repeat("e", 16)+":1", now)
 	require.Len(t, links.List("mine", now), 1)
+}
+
+// TestLearnedLinksAreBounded: of ten times as many revoked links of other commentators as a room may have, that many are learned. A link
+// that is listed here is revoked also after that.
+func TestLearnedLinksAreBounded(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	links := access.NewLinks(nil, nil, now)
+	mine := links.Made("mine", access.Grant{Rooms: []string{"full"}, Expires: now.Add(time.Hour)}, "", now)
+	learn := func(id string) { links.Learn("full", fmt.Sprintf("%s:%d", id, now.Add(time.Hour).Unix()), now) }
+	const most = 10_000
+	for i := range 100 {
+		var list []string
+		for n := range most / 10 {
+			list = append(list, fmt.Sprintf("%016x:%d", 1+i*most/10+n, now.Add(time.Hour).Unix()))
+		}
+		links.Learn("full", strings.Join(list, ","), now)
+	}
+	listed, revoked, refused := links.Stats(now)
+	require.Equal(t, 1, listed)
+	require.Equal(t, most-1, revoked)
+	require.Equal(t, access.Refused{Unlearned: 9*most + 1}, refused)
+	learn(mine)
+	require.True(t, links.Revoked([]string{mine}))
+	links.Learn("other", fmt.Sprintf("%s:%d", strings.Repeat("f", 16), now.Add(time.Hour).Unix()), now)
+	require.True(t, links.Revoked([]string{strings.Repeat("f", 16)}), "of another room")
+}
+
+// TestLinksOfLinks: a link is made by the holder of a link at most 8 times over, each with the bounds of the first. Uses of ended ones
+// are counted.
+func TestLinksOfLinks(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	keys := access.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more", Links: access.NewLinks(nil, nil, now)}
+	g := access.Grant{Rooms: []string{"final"}, Rights: access.AllInRoom, Expires: now.Add(time.Hour)}
+	require.Empty(t, g.Root())
+	made, root, last := 0, "", ""
+	for range 80 {
+		token, err := access.Sign(keys, g, now)
+		if err != nil {
+			require.ErrorContains(t, err, "one of the first 8")
+			continue
+		}
+		last = token
+		g, err = access.Verify(keys, token, now)
+		require.NoError(t, err)
+		if made++; made == 1 {
+			root = g.Links[0]
+		}
+		require.Equal(t, root, g.Root())
+	}
+	require.Equal(t, 9, made)
+	for range 5 {
+		_, err := access.Verify(keys, last, now.Add(2*time.Hour))
+		require.ErrorIs(t, err, access.ErrExpired)
+	}
+	require.NoError(t, keys.Links.Revoke("final", root, true, now))
+	_, err := access.Verify(keys, last, now)
+	require.ErrorIs(t, err, access.ErrRevoked)
+	_, revoked, refused := keys.Links.Stats(now)
+	require.Equal(t, 1, revoked)
+	require.Equal(t, access.Refused{Deep: 71, Expired: 5, Revoked: 1}, refused)
 }
 
 // TestExpiredLinksAreBounded: links that are revoked and expired take no place in the list of a room, and are bounded while the clock may

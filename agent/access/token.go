@@ -55,6 +55,14 @@ func (g Grant) In(room string) Rights {
 	return 0
 }
 
+// Root returns the id of the link that all others of the grant come from, which has their bounds together; "" for none.
+func (g Grant) Root() string {
+	if len(g.Links) == 0 {
+		return ""
+	}
+	return g.Links[len(g.Links)-1]
+}
+
 // Errors of tokens.
 var (
 	// ErrNoKeys is returned by Sign without keys.
@@ -130,6 +138,7 @@ func Sign(keys Keys, g Grant, now time.Time) (string, error) {
 		return "", fmt.Errorf("name %.40q: must be at most 128 printable characters", g.Name)
 	}
 	if len(g.Links) > maxDepth {
+		keys.Links.refuse(func(r *Refused) { r.Deep++ })
 		return "", fmt.Errorf("link: made by the holder of a link, %d times over; ask one of the first %d for a link", len(g.Links), maxDepth)
 	}
 	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, claims{
@@ -165,6 +174,7 @@ func Verify(keys Keys, token string, now time.Time) (Grant, error) {
 		jwt.WithIssuer(keys.APIKey), jwt.WithExpirationRequired(), jwt.WithTimeFunc(func() time.Time { return now }))
 	switch {
 	case errors.Is(err, jwt.ErrTokenExpired) && !errors.Is(err, jwt.ErrTokenInvalidAudience) && !errors.Is(err, jwt.ErrTokenInvalidIssuer):
+		keys.Links.refuse(func(r *Refused) { r.Expired++ })
 		return Grant{}, ErrExpired
 	case err != nil:
 		return Grant{}, ErrBadToken
@@ -175,6 +185,7 @@ func Verify(keys Keys, token string, now time.Time) (Grant, error) {
 	}
 	links := append([]string{linkID(token)}, c.Makers...)
 	if keys.Links.Revoked(links) {
+		keys.Links.refuse(func(r *Refused) { r.Revoked++ })
 		return Grant{}, ErrRevoked
 	}
 	return Grant{Rooms: c.Rooms, Rights: rights, Name: c.Subject, Expires: c.ExpiresAt.Time, Links: links}, nil

@@ -60,14 +60,14 @@ func ItemsAfterClears(n int) int {
 	return len(v.items)
 }
 
-// Put stores a final text for the return of a client, and Take takes them.
-func (t *Transcriber) Put(client, id, text string) {
-	t.finals.put(returning{client, id}, text, time.Now())
+// Put stores a final text for the return of a client of a link, and Take takes them.
+func (t *Transcriber) Put(link, client, id, text string) {
+	t.finals.put(returning{client, id, link}, text, time.Now())
 }
 
 // Take returns the final texts for a client.
-func (t *Transcriber) Take(client, id string) []string {
-	return t.finals.take(returning{client, id}, time.Now())
+func (t *Transcriber) Take(link, client, id string) []string {
+	return t.finals.take(returning{client, id, link}, time.Now())
 }
 
 // Tune converts pieces of sound, one of each rate, and returns the number of computed filters.

@@ -32,7 +32,7 @@ const (
 	lastTime  = 30 * time.Second
 	keepTime  = 2 * time.Minute
 	maxFinals = 256
-	// maxOwnFinals is the number for one client, and maxRequestID the longest id, in bytes.
+	// maxOwnFinals is the number for one link, and maxRequestID the longest id, in bytes.
 	maxOwnFinals = 64
 	maxRequestID = 64
 )
@@ -218,7 +218,8 @@ func (t *Transcriber) ServePlain(w http.ResponseWriter, r *http.Request) {
 	defer s.seat.Leave()
 	q := r.URL.Query()
 	p := &plainSocket{socket: s, ctx: r.Context()}
-	p.back = returning{limit.ClientOf(p.ctx).Token, q.Get("request_id")} //nolint:contextcheck // of the request with its place
+	who := limit.ClientOf(p.ctx) //nolint:contextcheck // of the request with its place
+	p.back = returning{who.Token, q.Get("request_id"), who.Holder()}
 	p.vad = slices.Contains([]string{"", "true", "1", "yes"}, q.Get("use_server_vad"))
 	rate := 16000
 	if v := q.Get("sample_rate"); v != "" {
@@ -344,8 +345,8 @@ func (p *plainSocket) configure(language *string, speech *bool) error {
 	return nil
 }
 
-// returning identifies a client that reconnects: its name, and the id that it chose.
-type returning struct{ client, id string }
+// returning identifies a client that reconnects: its name, and the id that it chose. holder has its bound.
+type returning struct{ client, id, holder string }
 
 // pendingFinals are final texts whose client has disconnected.
 type pendingFinals struct {
@@ -360,7 +361,7 @@ type pendingFinal struct {
 	until time.Time
 }
 
-// put stores a text. A text without an id is dropped, as no client can ask for it. Too many texts of a client replace its oldest one.
+// put stores a text. A text without an id is dropped, as no client can ask for it. Too many texts of a holder replace its oldest one.
 func (k *pendingFinals) put(to returning, text string, now time.Time) {
 	if to.id == "" {
 		return
@@ -370,7 +371,7 @@ func (k *pendingFinals) put(to returning, text string, now time.Time) {
 	k.list = slices.DeleteFunc(k.list, func(t pendingFinal) bool { return now.After(t.until) })
 	own, oldest := 0, 0
 	for i, t := range slices.Backward(k.list) {
-		if t.client == to.client {
+		if t.holder == to.holder {
 			own, oldest = own+1, i
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -154,16 +155,26 @@ func TestFinalAfterDisconnect(t *testing.T) {
 // TestFinalsOfOthers: final texts are for the client that they belong to, and a client takes no other's place.
 func TestFinalsOfOthers(t *testing.T) {
 	srv, h := transcribe(t, &livetest.Recognizer{})
-	h.Put("first", "1", "a secret")
+	h.Put("a link", "first", "1", "a secret")
 	for i := range 640 {
-		h.Put("second", "1", strconv.Itoa(i))
+		h.Put("another", fmt.Sprint("second", i%2), "1", strconv.Itoa(i))
 	}
-	require.Empty(t, h.Take("third", "1"))
-	own := h.Take("second", "1")
-	require.Len(t, own, 64)
-	require.Equal(t, "639", own[63])
-	require.Equal(t, []string{"a secret"}, h.Take("first", "1"))
-	require.Empty(t, h.Take("first", "1"), "once")
+	require.Empty(t, h.Take("a link", "third", "1"))
+	require.Len(t, h.Take("another", "second0", "1"), 32)
+	own := h.Take("another", "second1", "1")
+	require.Len(t, own, 32, "of one link")
+	require.Equal(t, "639", own[31])
+	require.Equal(t, []string{"a secret"}, h.Take("a link", "first", "1"))
+	require.Empty(t, h.Take("a link", "first", "1"), "once")
+
+	for i := range 2560 { // ten times as many as all links may have
+		h.Put(fmt.Sprint("link", i), fmt.Sprint("client", i), "1", "a word")
+	}
+	kept := 0
+	for i := range 2560 {
+		kept += len(h.Take(fmt.Sprint("link", i), fmt.Sprint("client", i), "1"))
+	}
+	require.Equal(t, 256, kept)
 
 	c := dial(t, srv, "/ws/transcribe?request_id="+strings.Repeat("x", 64))
 	require.Equal(t, "connected", c.next()["status"])

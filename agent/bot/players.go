@@ -32,7 +32,7 @@ type PlayersOptions struct {
 func NewPlayers(o PlayersOptions) (*whep.Server, error) {
 	s, err := whep.New(whep.Options{
 		Coming: o.Coming,
-		Verify: func(token, name string) (signaling.Right, error) { return verifyPlayer(o.Keys, token, name) },
+		Verify: func(token, name string) (string, signaling.Right, error) { return verifyPlayer(o.Keys, token, name) },
 		Bounds: signaling.Bounds{MaxSessions: o.Config.Max},
 		PortOptions: signaling.PortOptions{
 			UDPPort: o.Config.UDPPort, ExternalIPs: o.Config.ExternalIPs, ICEServers: o.ICE.ICEServers(), LoopbackOnly: o.LoopbackOnly,
@@ -45,16 +45,18 @@ func NewPlayers(o PlayersOptions) (*whep.Server, error) {
 	return s, nil
 }
 
-// verifyPlayer checks an access token for watching a room. It returns the right of its link.
-func verifyPlayer(keys conn.Keys, token, name string) (signaling.Right, error) {
+// verifyPlayer checks an access token for watching a room. It returns its link and the right of that.
+func verifyPlayer(keys conn.Keys, token, name string) (link string, right signaling.Right, err error) {
 	attributes, err := conn.VerifyViewer(keys, token, name)
 	switch {
 	case errors.Is(err, conn.ErrNoRight):
-		return nil, fmt.Errorf("%w: %w", signaling.ErrForbidden, err)
+		return "", nil, fmt.Errorf("%w: %w", signaling.ErrForbidden, err)
 	case err != nil:
-		return nil, fmt.Errorf("%w: %w", signaling.ErrNoToken, err)
+		return "", nil, fmt.Errorf("%w: %w", signaling.ErrNoToken, err)
 	}
-	return control.RightOf(keys, attributes, time.Now())
+	now := time.Now()
+	right, err = control.RightOf(keys, attributes, now)
+	return control.RootLink(keys, attributes, now), right, err
 }
 
 // OnLoopback reports whether a listen address is reachable from this machine only.

@@ -107,6 +107,11 @@ func newRecognizer(cfg inference.RecognizerConfig, runtime string, log zerolog.L
 		}
 		r := AlwaysLoaded(server)
 		r.Device = func() audioapi.Device { return audioapi.Device{Kind: "remote"} }
+		name := "touchline_recognizer_too_long_total"
+		if cfg.OfInterims() {
+			name = "touchline_recognizer_interim_too_long_total"
+		}
+		r.Metrics = metrics.Counter(name, "Live sessions that ended because the server sent too much text.", server.TooLong)
 		return r, nil
 	case inference.RecognizerSphinx:
 		r, err := sphinx.Open(sphinx.Options{Orders: command.SpokenOrders()})

@@ -48,11 +48,18 @@ func (b *Bot) collect(ch chan<- prometheus.Metric) {
 		out.Counter("touchline_source_program_starts_total", "Starts of ffmpeg and ffprobe for the room's sources.", float64(b.sources.Starts()))
 	}
 	out := metrics.Writer{Out: ch, Prefix: "touchline_control_"}
-	limited, denied, dropped := b.control.Refused()
-	const refused = "Requests of participants without an effect: beyond a limit, without the right, or dropped without an answer (flood)."
-	out.Counter("refused_total", refused, float64(limited), "what", "limit")
-	out.Counter("refused_total", refused, float64(denied), "what", "right")
-	out.Counter("refused_total", refused, float64(dropped), "what", "flood")
+	n := b.control.Refused()
+	const refused = "Requests of participants without an effect: beyond a limit, without the right, dropped without an answer (flood), or " +
+		"perhaps from before a standstill of the process."
+	out.Counter("refused_total", refused, float64(n.Limited), "what", "limit")
+	out.Counter("refused_total", refused, float64(n.Denied), "what", "right")
+	out.Counter("refused_total", refused, float64(n.Dropped), "what", "flood")
+	out.Counter("refused_total", refused, float64(n.Stale), "what", "standstill")
+	removed, failed := b.Room.Removals()
+	const removals = "Participants whose link had ended: removed from the room, or not, as the server refused it or did not answer."
+	room := metrics.Writer{Out: ch, Prefix: "touchline_room_"}
+	room.Counter("removals_total", removals, float64(removed), "what", "removed")
+	room.Counter("removals_total", removals, float64(failed), "what", "failed")
 	b.collectSound(ch)
 	b.collectHearing(ch)
 }

@@ -50,7 +50,7 @@ func TestTokenEndsWithItsLink(t *testing.T) {
 			require.Equal(t, control.Attributes(m.keys, access.Grant{Expires: until})["touchline.rights_until"], grants.Attributes["touchline.rights_until"])
 			require.Equal(t, c.link > 0, grants.Attributes["touchline.rights_until"] != "")
 			if role == "viewer" {
-				right, err := verifyPlayer(m.keys, grant.Token, "match")
+				_, right, err := verifyPlayer(m.keys, grant.Token, "match")
 				require.NoError(t, err)
 				require.NotNil(t, right, "a player's session ends with the link")
 			}
@@ -63,9 +63,9 @@ func TestPlayerOfAnExpiredLink(t *testing.T) {
 	keys := conn.Keys{APIKey: "k", APISecret: "a secret of the tests, long enough"}
 	token, err := conn.ViewerToken(keys, conn.Person{Room: "match", Identity: "ann", Attributes: control.Attributes(keys, access.Grant{Expires: time.Unix(1000, 0)})})
 	require.NoError(t, err)
-	_, err = verifyPlayer(keys, token, "match")
+	_, _, err = verifyPlayer(keys, token, "match")
 	require.ErrorIs(t, err, signaling.ErrNoToken)
-	_, err = verifyPlayer(keys, token, "other")
+	_, _, err = verifyPlayer(keys, token, "other")
 	require.ErrorIs(t, err, signaling.ErrForbidden)
 }
 
@@ -76,14 +76,15 @@ func TestTokenOfARevokedLink(t *testing.T) {
 	keys := conn.Keys{APIKey: "k", APISecret: "a secret of the tests, long enough"}
 	keys.Links = access.NewLinks(nil, func(string, json.RawMessage) {}, now)
 	m := &minter{keys: keys, room: "match"}
-	grant, err := m.Mint("viewer", "Ann", access.Grant{Rights: access.AllInRoom, Links: []string{"00000000000000aa"}, Expires: now.Add(time.Hour)})
+	grant, err := m.Mint("viewer", "Ann", access.Grant{Rights: access.AllInRoom, Links: []string{"00000000000000aa", "00000000000000bb"}, Expires: now.Add(time.Hour)})
 	require.NoError(t, err)
-	right, err := verifyPlayer(keys, grant.Token, "match")
+	link, right, err := verifyPlayer(keys, grant.Token, "match")
 	require.NoError(t, err)
+	require.Equal(t, "00000000000000bb", link, "the link that it comes from has its bounds")
 	reasons := make(chan string, 1)
 	defer right(func(reason string) { reasons <- reason })()
 	require.NoError(t, keys.Links.Revoke("match", "00000000000000aa", true, now))
 	require.Equal(t, access.ErrRevoked.Error(), <-reasons)
-	_, err = verifyPlayer(keys, grant.Token, "match")
+	_, _, err = verifyPlayer(keys, grant.Token, "match")
 	require.ErrorIs(t, err, access.ErrRevoked)
 }

@@ -31,7 +31,7 @@ func TestTokenOfALink(t *testing.T) {
 	require.Equal(t, who.Key, who.Holder)
 	who, err = authorize(token(until, "0000000000000002", "0000000000000001"), "match")
 	require.NoError(t, err)
-	require.Equal(t, "0000000000000002", who.Holder, "whatever its identity is")
+	require.Equal(t, "0000000000000001", who.Holder, "whatever its identity and the links made by that one are")
 
 	_, err = authorize(token(time.Time{}), "match")
 	require.NoError(t, err)

@@ -226,7 +226,7 @@ func Authorize(keys conn.Keys) func(token, name string) (whip.Sender, error) {
 		}
 		// The key is the identity, as a sender may renew its token.
 		s := whip.Sender{Key: "livekit:" + who.Identity, Identity: who.Identity, Name: who.Name, With: who.Agents, Right: right}
-		s.Holder = cmp.Or(control.OwnLink(keys, who.Attributes, time.Now()), s.Key) // of a link, whatever identities its holder chooses
+		s.Holder = cmp.Or(control.RootLink(keys, who.Attributes, time.Now()), s.Key) // of a link, whatever identities its holder chooses
 		return s, nil
 	}
 }

@@ -242,7 +242,7 @@ func (s *Server) registerParts() error {
 	if whip, ok := s.opts.WHIP.(metered); ok {
 		parts["WHIP"] = whip
 	}
-	for _, c := range []prometheus.Collector{s.readers, s.signals, s.accepted, s.reads, s.changes, s.pictures} {
+	for _, c := range []prometheus.Collector{s.readers, s.signals, s.accepted, s.reads, s.changes, s.pictures, metrics.Func(s.collectLinks)} {
 		if err := s.opts.Registry.Register(c); err != nil {
 			return fmt.Errorf("register the metrics of limits: %w", err)
 		}

@@ -188,6 +188,7 @@ func (g *guard) checkOrigin(r *http.Request) error {
 // visitor is the client of a request.
 type visitor struct {
 	id     string       // a hash of its token; "" for the operator
+	link   string       // that the token comes from; "" for none
 	grant  access.Grant // of its token; zero for the operator
 	rights access.Rights
 	ended  error // why it has none any more, the answer to it; nil if it never had any
@@ -195,7 +196,7 @@ type visitor struct {
 
 // client returns the client for limits.
 func (v visitor) client(r *http.Request) limit.Client {
-	return limit.Client{Token: v.id, From: peerOf(r), Operator: v.rights.Allow(access.Process)}
+	return limit.Client{Token: v.id, Link: v.link, From: peerOf(r), Operator: v.rights.Allow(access.Process)}
 }
 
 // visitor returns the client of a request for a room; "" for no particular room. Without a required token, the client has no
@@ -232,7 +233,7 @@ func (g *guard) granted(token, room string, now time.Time) visitor {
 	if err != nil {
 		return visitor{ended: endOf(err)}
 	}
-	v := visitor{id: nameOf(token), grant: grant, rights: grant.Rights}
+	v := visitor{id: nameOf(token), link: grant.Root(), grant: grant, rights: grant.Rights}
 	if room != "" {
 		v.rights = grant.In(room)
 	}

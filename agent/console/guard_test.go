@@ -539,6 +539,24 @@ func TestLoginsOfALink(t *testing.T) {
 	require.GreaterOrEqual(t, requests[http.StatusNoContent], 500)
 }
 
+// TestLoginsOfAllAddresses: of ten times as many wrong logins as all addresses together may try, each from another address, the bound is
+// tried. The operator's requests are answered.
+func TestLoginsOfAllAddresses(t *testing.T) {
+	t.Parallel()
+	r, as := crowd(t, console.Options{Room: console.Room{Bot: newDesk()}})
+	began := time.Now()
+	statuses := r.many(1000, func(i int) (answer, error) {
+		from := as("", fmt.Sprintf("198.51.%d.%d", 100+i/250, 1+i%250))[2:]
+		return r.try("POST", "/api/login", `{"token":"wrong"}`, from...)
+	})
+	require.LessOrEqual(t, statuses[http.StatusUnauthorized], 100+int(5*time.Since(began).Seconds())+1)
+	require.Equal(t, 1000, statuses[http.StatusUnauthorized]+statuses[http.StatusTooManyRequests], "%v", statuses)
+	operator := as(operatorToken, "198.51.100.1")
+	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "", operator...).status)
+	require.Contains(t, string(r.ask("GET", "/metrics", "", operator...).body),
+		fmt.Sprintf("touchline_http_requests_total{route=\"/api/login\",status=\"429\"} %d\n", statuses[http.StatusTooManyRequests]))
+}
+
 // TestBearerLimit: wrong bearer tokens use up the same limit, on every route that needs a token.
 func TestBearerLimit(t *testing.T) {
 	t.Parallel()

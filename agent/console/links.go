@@ -6,7 +6,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"touchline/agent/access"
+	"touchline/internal/metrics"
 )
 
 // rightsBody is the answer of GET /api/rights.
@@ -86,6 +89,21 @@ func (s *Server) deleteLink(h *roomEntry, r *http.Request) error {
 	}
 	s.log.Info().Str("room", h.Name).Str("link", id).Str("by", by(r)).Msg("link revoked")
 	return nil
+}
+
+// collectLinks sends the metrics of the shared links of the process.
+func (s *Server) collectLinks(ch chan<- prometheus.Metric) {
+	listed, revoked, refused := s.opts.Keys.Links.Stats(time.Now())
+	out := metrics.Writer{Out: ch, Prefix: "touchline_links"}
+	const known = "Shared links of the process: those that are listed and valid, and those that are revoked."
+	out.Gauge("", known, float64(listed), "state", "listed")
+	out.Gauge("", known, float64(revoked), "state", "revoked")
+	const beyond = "Shared links beyond a bound (list, learned, depth), and uses of ended ones (expired, revoked)."
+	for what, n := range map[string]uint64{
+		"list": refused.Unlisted, "learned": refused.Unlearned, "depth": refused.Deep, "expired": refused.Expired, "revoked": refused.Revoked,
+	} {
+		out.Counter("_refused_total", beyond, float64(n), "what", what)
+	}
 }
 
 // The reasons why what a link opened ends.

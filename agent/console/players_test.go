@@ -61,11 +61,11 @@ func TestPlayersThatGuess(t *testing.T) {
 	t.Parallel()
 	players, err := whep.New(whep.Options{
 		Now: time.Now, Bounds: signaling.Bounds{PerMinute: -1}, PortOptions: signaling.PortOptions{LoopbackOnly: true},
-		Verify: func(token, _ string) (_ signaling.Right, err error) {
+		Verify: func(token, _ string) (_ string, _ signaling.Right, err error) {
 			if token != "livekit" {
 				err = signaling.ErrNoToken
 			}
-			return nil, err
+			return "", nil, err
 		},
 	})
 	require.NoError(t, err)

@@ -82,20 +82,22 @@ func TestPlacesOfReaders(t *testing.T) {
 		require.Equal(t, n, got[http.StatusOK]+got[http.StatusServiceUnavailable], "%v", got)
 		return got[http.StatusOK]
 	}
-	one := as(link("a"), "198.51.100.1")
-	_, first, err := r.status("/api/stream", one...)
+	first := link("a")
+	one := as(first, "198.51.100.1")
+	_, oldest, err := r.status("/api/stream", one...)
 	require.NoError(t, err)
 	require.Equal(t, 127, seated(1279, one))
+	require.Equal(t, 0, seated(10, as(madeBy(t, first), "198.51.100.2")), "a link that its holder made")
 	require.Equal(t, 64, seated(640, as(link("b"), "198.51.100.1")), "another link there")
 	require.Equal(t, 64, seated(640, as(link("c"), "198.51.100.2")), "the room's places are taken")
 	metrics := string(r.ask("GET", "/metrics", "", as(operatorToken, "198.51.100.3")...).body)
-	for reason, n := range map[string]int{"token": 1152, "address": 576, "room": 576, "process": 0, "pushed_out": 0} {
+	for reason, n := range map[string]int{"token": 1162, "address": 576, "room": 576, "process": 0, "pushed_out": 0} {
 		require.Contains(t, metrics, fmt.Sprintf("touchline_limit_refused_total{kind=\"readers\",reason=%q} %d\n", reason, n))
 	}
 	require.Contains(t, metrics, `touchline_limit_taken{kind="readers"} 256`)
 
 	mine := r.events("/api/stream", as(operatorToken, "198.51.100.1")...)
-	_, err = io.Copy(io.Discard, first)
+	_, err = io.Copy(io.Discard, oldest)
 	require.NoError(t, err, "the oldest ends")
 	hub.Caption(agent.Caption{Delta: "Goal!"})
 	require.Equal(t, "Goal!", mine.want("").data)
@@ -208,6 +210,17 @@ func TestPlacesOfConnections(t *testing.T) {
 	require.Contains(t, metrics, `touchline_limit_taken{kind="connections"} 0`)
 	require.NoError(t, held[0].Close())
 	require.Eventually(t, func() bool { _, status := connect("127.0.0.2"); return status == http.StatusOK }, wait, 10*time.Millisecond)
+}
+
+// madeBy returns the token of a link that the holder of another one made.
+func madeBy(t *testing.T, token string) string {
+	t.Helper()
+	now := time.Now()
+	g, err := access.Verify(crowdKeys, token, now)
+	require.NoError(t, err)
+	token, err = access.Sign(crowdKeys, g, now)
+	require.NoError(t, err)
+	return token
 }
 
 // TestRatesOfALink: a link changes and reads at a bounded rate, and has a bounded number of pictures encoded. Another link and the operator

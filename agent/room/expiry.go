@@ -52,10 +52,10 @@ func (s *Supervisor) remove(ctx context.Context, identity string, why error) (an
 	defer cancel()
 	log := s.opts.Log.With().Str("participant", identity).Logger()
 	if err := conn.Remove(ctx, s.opts.URL, s.opts.Keys, s.RoomName(), identity); err != nil {
-		s.unremoved++
-		s.removals.Warn(log, s.unremoved, err, "participant not removed")
+		s.removals.Warn(log, s.unremoved.Add(1), err, "participant not removed")
 		return ctx.Err() == nil
 	}
+	s.removed.Add(1)
 	log.Info().AnErr("reason", why).Msg("participant removed")
 	return true
 }

@@ -41,6 +41,9 @@ func TestRefusedRemovals(t *testing.T) {
 		require.True(t, s.remove(t.Context(), "ann", access.ErrExpired), "others may be removable")
 	}
 	require.Equal(t, 1, strings.Count(log.String(), "participant not removed"), log.String())
+	removed, failed := s.Removals()
+	require.Zero(t, removed)
+	require.EqualValues(t, 20, failed)
 	hangs.Store(true)
 	require.False(t, s.remove(ctx, "ann", access.ErrExpired))
 }

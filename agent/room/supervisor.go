@@ -100,9 +100,8 @@ type Supervisor struct {
 
 	reconnects atomic.Int64
 
-	// removals limits the warnings about refused removals, and unremoved counts these; used by endRights only.
-	removals  conn.WarnLimiter
-	unremoved uint64
+	removals           conn.WarnLimiter // of refused ones; used by endRights only
+	removed, unremoved atomic.Uint64
 }
 
 // New checks the options. It does not connect.
@@ -390,6 +389,9 @@ func (s *Supervisor) showState(ses *conn.Session, now time.Time) {
 
 // SoundLost returns the number of dropped packets of audio tracks that exceeded the packet rate of sound.
 func (s *Supervisor) SoundLost() uint64 { return s.follower.SoundLost() }
+
+// Removals returns the number of participants that were removed from the room because their rights had ended, and of failed removals.
+func (s *Supervisor) Removals() (removed, failed uint64) { return s.removed.Load(), s.unremoved.Load() }
 
 // instructs reports whether a participant may instruct the commentator.
 func (s *Supervisor) instructs(p *lksdk.RemoteParticipant) bool {

@@ -115,7 +115,10 @@ func (x *session) prepare(session *signaling.Session) error {
 // goroutine, so too many channels end the session.
 func (x *session) addChannel(c *webrtc.DataChannel) {
 	defer rescue.Guard(x.Crashed)
-	if x.channels.Add(1) > maxChannels {
+	if n := x.channels.Add(1); n > maxChannels {
+		if n == maxChannels+1 {
+			x.server.crowded.Inc()
+		}
 		x.Cancel(fmt.Sprintf("more than %d data channels", maxChannels))
 		return
 	}

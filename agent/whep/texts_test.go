@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/pion/webrtc/v4"
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/look"
@@ -103,4 +104,15 @@ func TestTooManyChannelsEndTheSession(t *testing.T) {
 	require.Eventually(t, func() bool { return s.Players("") == 0 }, patience, time.Millisecond)
 	resp, _ := s.request(t, http.MethodDelete, p.location, "")
 	require.Equal(t, http.StatusNotFound, resp.StatusCode)
+	registry := prometheus.NewPedanticRegistry()
+	require.NoError(t, registry.Register(s.Metrics()))
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	ends := -1.0
+	for _, f := range families {
+		if f.GetName() == "touchline_whep_channel_ends_total" {
+			ends = f.GetMetric()[0].GetCounter().GetValue()
+		}
+	}
+	require.InDelta(t, 1, ends, 0)
 }

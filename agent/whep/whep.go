@@ -17,16 +17,19 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"touchline/internal/limit"
+	"touchline/internal/metrics"
 	"touchline/media/signaling"
 )
 
 // Options of a Server.
 type Options struct {
-	// Verify checks a token for a room. It returns its right, and signaling.ErrNoToken or signaling.ErrForbidden to refuse it. Without
-	// Verify, only admitted requests are accepted.
-	Verify func(token, room string) (signaling.Right, error)
+	// Verify checks a token for a room. It returns the link that it comes from ("" for none) and its right, and signaling.ErrNoToken or
+	// signaling.ErrForbidden to refuse it. Without Verify, only admitted requests are accepted.
+	Verify func(token, room string) (link string, right signaling.Right, err error)
 	// Coming is set if rooms come and go: the answer for an unknown room is then 409, which asks for a retry, instead of 404.
 	Coming bool
 
@@ -42,7 +45,8 @@ type Options struct {
 type Server struct {
 	*signaling.Server
 
-	opts Options
+	opts    Options
+	crowded prometheus.Counter // sessions that ended by too many data channels
 
 	mu    sync.Mutex
 	rooms map[string]*room
@@ -60,7 +64,9 @@ func New(o Options) (*Server, error) {
 		return nil, errors.New("WHEP server: Now is not set")
 	}
 	o.Bounds = o.Or(signaling.Bounds{MaxSessions: 64, PerMinute: 60, Burst: 20, ConnectTime: 15 * time.Second})
-	s := &Server{opts: o, rooms: map[string]*room{}}
+	s := &Server{opts: o, rooms: map[string]*room{}, crowded: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "touchline_whep_channel_ends_total", Help: "Sessions that ended because their player opened too many data channels.",
+	})}
 	s.Server = signaling.NewServer(signaling.Options{
 		Name: "whep", Client: "player",
 		Authorize: s.authorize,
@@ -72,6 +78,9 @@ func New(o Options) (*Server, error) {
 	})
 	return s, nil
 }
+
+// Metrics returns the number of sessions, of refused ones, and of those that ended by too many data channels.
+func (s *Server) Metrics() prometheus.Collector { return metrics.Bundle{s.Server.Metrics(), s.crowded} }
 
 // Add adds a room. remove ends its sessions and removes it.
 func (s *Server) Add(name string, feed *Feed) (remove func(), err error) {
@@ -102,22 +111,29 @@ func (s *Server) ServeWHEP(w http.ResponseWriter, r *http.Request, a signaling.A
 	s.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), admissionKey{}, a)))
 }
 
+// admitted is the admission of a request, and the link of its token; "" for none, and for a request that the page's server admitted.
+type admitted struct {
+	signaling.Admission
+
+	link string
+}
+
 // authorize returns the admission of a request, with the end of its session.
 func (s *Server) authorize(r *http.Request, token, room string) (any, error) {
 	a, _ := r.Context().Value(admissionKey{}).(signaling.Admission)
 	if a.Admitted {
-		return a, nil
+		return admitted{Admission: a}, nil
 	}
-	err := signaling.ErrNoToken
+	x, err := admitted{Admission: a}, signaling.ErrNoToken
 	if token != "" && s.opts.Verify != nil {
-		a.Right, err = s.opts.Verify(token, room)
+		x.link, x.Right, err = s.opts.Verify(token, room)
 	}
 	if errors.Is(err, signaling.ErrNoToken) && a.Refused != nil {
 		if limited := a.Refused(); limited != nil {
 			return nil, limited
 		}
 	}
-	return a, err
+	return x, err
 }
 
 // accept starts a session for an offer.
@@ -140,7 +156,12 @@ func (s *Server) accept(ctx context.Context, q signaling.Request) (*signaling.Se
 		return nil, err
 	}
 	x := newSession(s, r, o)
-	x.admission, _ = q.Client.(signaling.Admission)
+	a, _ := q.Client.(admitted)
+	x.admission = a.Admission
+	if who := limit.ClientOf(ctx); a.link != "" {
+		who.Link = a.link
+		ctx = limit.WithClient(ctx, who)
+	}
 	return s.Start(ctx, signaling.SessionOptions{
 		Request: q, Offer: o.Offer, Media: m, Interceptors: interceptors, Prepare: x.prepare, Enter: x.enter, Run: x.play, Left: x.leave,
 	})

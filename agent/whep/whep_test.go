@@ -3,6 +3,7 @@ package whep_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -94,14 +95,14 @@ func newStage(t *testing.T, change func(*whep.Options)) *stage {
 	s.codec.Store(int32(media.H264))
 	o := whep.Options{
 		PortOptions: signaling.PortOptions{LoopbackOnly: true}, Bounds: signaling.Bounds{PerMinute: -1}, Now: time.Now,
-		Verify: func(token, room string) (_ signaling.Right, err error) {
+		Verify: func(token, room string) (_ string, _ signaling.Right, err error) {
 			switch {
 			case token != "good":
 				err = signaling.ErrNoToken
 			case room != "match":
 				err = signaling.ErrForbidden
 			}
-			return nil, err
+			return "", nil, err
 		},
 	}
 	if change != nil {
@@ -543,7 +544,7 @@ func TestLinkExpires(t *testing.T) {
 	}
 	s := newStage(t, func(o *whep.Options) {
 		o.ConnectTime = patience
-		o.Verify = func(string, string) (signaling.Right, error) { return until, nil }
+		o.Verify = func(string, string) (string, signaling.Right, error) { return "", until, nil }
 	})
 	var expired atomic.Int32
 	var admission signaling.Admission
@@ -599,17 +600,24 @@ func TestOptionsAreLimited(t *testing.T) {
 // TestPlacesOfPlayers: a link and an address have a part of the places, however often they ask, and the operator finds one in any case.
 func TestPlacesOfPlayers(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, func(o *whep.Options) { o.MaxSessions, o.PerMinute, o.ConnectTime = 18, -1, time.Hour })
+	s := newStage(t, func(o *whep.Options) {
+		o.MaxSessions, o.PerMinute, o.ConnectTime = 18, -1, time.Hour
+		o.Verify = func(token, _ string) (link string, _ signaling.Right, _ error) {
+			link, _, _ = strings.Cut(token, "/")
+			return link, nil, nil
+		}
+	})
 	var who limit.Client
+	minted := func() string { return "" } // the next token; "" for a page's visitor
 	s.api.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r.RemoteAddr = netip.AddrPortFrom(who.From, 1).String()
-		s.ServeWHEP(w, r.WithContext(limit.WithClient(r.Context(), who)), signaling.Admission{Admitted: true})
+		s.ServeWHEP(w, r.WithContext(limit.WithClient(r.Context(), who)), signaling.Admission{Admitted: signaling.Token(r) == ""})
 	})
 	offer := newPlayer(t, webrtc.MimeTypeH264).offer
 	seated := func(n int, c limit.Client) (got int) {
 		who = c
 		for range n {
-			resp, body := s.request(t, http.MethodPost, "/whep/match", offer, "Content-Type", "application/sdp")
+			resp, body := s.request(t, http.MethodPost, "/whep/match", offer, "Content-Type", "application/sdp", "Authorization", minted())
 			if resp.StatusCode == http.StatusCreated {
 				got++
 				continue
@@ -620,7 +628,11 @@ func TestPlacesOfPlayers(t *testing.T) {
 		return got
 	}
 	here, there := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
-	require.Equal(t, 8, seated(80, limit.Client{Token: "a link", From: here}))
+	tokens := 0
+	minted = func() string { tokens++; return fmt.Sprintf("Bearer a-link/%d", tokens) }
+	require.Equal(t, 8, seated(80, limit.Client{Token: "of another each", From: here}), "with LiveKit tokens of one link")
+	minted = func() string { return "" }
+	require.Zero(t, seated(8, limit.Client{Token: "its own token", Link: "a-link", From: there}))
 	require.Equal(t, 1, seated(10, limit.Client{Token: "its second link", From: here}), "half of them for an address")
 	require.Equal(t, 1, seated(1, limit.Client{Token: "another link", From: there}))
 	require.Equal(t, 8, seated(10, limit.Client{Token: "and another", From: there}))

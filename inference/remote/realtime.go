@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gorilla/websocket"
@@ -169,6 +170,7 @@ func (u *spoken) finish(ctx context.Context) (inference.Transcript, error) {
 // channel is one session, a WebSocket.
 type channel struct {
 	server string
+	long   *atomic.Uint64 // counts sessions that end by too much text
 	conn   *websocket.Conn
 	stop   func() bool
 	ended  chan struct{} // closed at the end of read
@@ -207,7 +209,7 @@ func (r *Recognizer) openSession(ctx, open context.Context, h inference.Hearing)
 	}
 	_ = res.Body.Close() // has none
 	conn.SetReadLimit(maxBody)
-	s := &channel{server: r.server, conn: conn, ended: make(chan struct{}), changed: make(chan struct{}, 1)}
+	s := &channel{server: r.server, long: &r.long, conn: conn, ended: make(chan struct{}), changed: make(chan struct{}, 1)}
 	s.stop = context.AfterFunc(open, func() {
 		// The result of the session is not needed any more.
 		_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
@@ -409,6 +411,7 @@ func (s *channel) handleLocked(e *serverEvent) {
 		size += len(it.id) + len(it.text)
 	}
 	if size > maxEvent {
+		s.long.Add(1)
 		s.err = fmt.Errorf("%s: %w: more than %d bytes of text", s.server, ErrCut, maxEvent)
 	}
 }
@@ -421,6 +424,7 @@ func (s *channel) itemLocked(id string) *item {
 		}
 	}
 	if len(s.items) == maxItems {
+		s.long.Add(1)
 		s.err = fmt.Errorf("%s: %w: more than %d texts", s.server, ErrCut, maxItems)
 		return &item{}
 	}

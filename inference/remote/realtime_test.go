@@ -179,6 +179,7 @@ func TestEndlessTextsOfALiveSession(t *testing.T) {
 		_, err := listen(t, r, inference.Hearing{}).Finish(ctx, make([]float32, 8000))
 		cancel()
 		require.ErrorContains(t, err, tt.want)
+		require.Positive(t, r.TooLong(), "also in each retry")
 	}
 }
 

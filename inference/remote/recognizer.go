@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -50,6 +51,7 @@ type Recognizer struct {
 	limit              *limit
 	now                func() time.Time
 	log                zerolog.Logger
+	long               atomic.Uint64
 
 	mu      sync.Mutex
 	status  inference.Status
@@ -76,6 +78,9 @@ func NewRecognizer(cfg inference.RecognizerConfig, log zerolog.Logger) (*Recogni
 		status: inference.Status{Phase: inference.PhaseReady, Percent: 100, Detail: "no request yet: " + u.String()},
 	}, nil
 }
+
+// TooLong returns the number of live sessions that ended because the server sent more text than a session may have.
+func (r *Recognizer) TooLong() uint64 { return r.long.Load() }
 
 // Recognizes implements inference.Recognizer.
 func (r *Recognizer) Recognizes() inference.Recognizes {

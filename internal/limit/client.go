@@ -1,6 +1,7 @@
 package limit
 
 import (
+	"cmp"
 	"context"
 	"net/netip"
 	"time"
@@ -12,11 +13,16 @@ import (
 type Client struct {
 	// Token is a name of its token, such as a hash; "" without one.
 	Token string
+	// Link is the shared link that the token comes from; "" for none.
+	Link string
 	// From is its address; the zero value for unknown.
 	From netip.Addr
 	// Operator marks a client with all rights, which has no bounds of its own.
 	Operator bool
 }
+
+// Holder returns the name that bounds of a token count: that of its link, as a link's holder can get any number of tokens.
+func (c Client) Holder() string { return cmp.Or(c.Link, c.Token) }
 
 // clientKey is the context key of a Client.
 type clientKey struct{}
@@ -57,8 +63,8 @@ func (r *Rates) Allow(c Client, now time.Time) (wait time.Duration, ok bool) {
 	if r == nil || c.Operator {
 		return 0, true
 	}
-	if c.Token != "" {
-		if wait, ok := r.tokens.Allow(c.Token, now); !ok {
+	if holder := c.Holder(); holder != "" {
+		if wait, ok := r.tokens.Allow(holder, now); !ok {
 			r.WithLabelValues(ofToken).Inc()
 			return wait, false
 		}

@@ -98,8 +98,8 @@ func (s *Seats) take(c Client, room string, n int64, end context.CancelCauseFunc
 	if room != "" {
 		x.places = append(x.places, place{ofRoom, room})
 	}
-	if c.Token != "" && !c.Operator {
-		x.places = append(x.places, place{ofToken, c.Token})
+	if holder := c.Holder(); holder != "" && !c.Operator {
+		x.places = append(x.places, place{ofToken, holder})
 	}
 	if c.From.IsValid() && !c.Operator {
 		x.places = append(x.places, place{ofNetwork, Network(c.From).String()})

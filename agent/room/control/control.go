@@ -1,6 +1,7 @@
 package control
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -76,11 +77,14 @@ var errUnread = fmt.Errorf("%w; the history is also for participants that may su
 // errBusy is the answer to requests beyond the limits.
 var errBusy = errors.New("too many requests; try again in a few seconds")
 
+// errStale is the answer to requests that may be from before a standstill of the process.
+var errStale = fmt.Errorf("%w; this process stood still", errBusy)
+
 // The limits of requests: how many a second, and how many at once.
 const (
-	// For each moderator, a participant with any right but watching.
+	// For each moderator, a participant with any right but watching. Those by one link count as one.
 	moderatorRate, moderatorBurst = 20, 40
-	// For each stranger, which is any other participant, and for all strangers together.
+	// For each stranger, which is any other participant, for those by one link, and for all together that lack a right.
 	strangerRate, strangerBurst   = 2, 5
 	strangersRate, strangersBurst = 50, 100
 	// For each stranger's requests for the history.
@@ -110,23 +114,28 @@ type Control struct {
 	log     zerolog.Logger
 	sup     Room // set by Attach
 
-	moderators, strangers, histories *limit.Limiter[string]
-	all                              *limit.Limiter[struct{}] // strangers together
-	pending                          func(room *lksdk.Room) uint64
-	refusals                         conn.WarnLimiter
-	limited, denied                  atomic.Uint64 // see Refused
-	flood                            *floodLimiter // set by Attach
-	still                            standstill
+	moderators             *limit.Limiter[moderator]
+	strangers, histories   *limit.Limiter[string]   // by identity
+	links                  *limit.Limiter[string]   // strangers of one link together
+	all                    *limit.Limiter[struct{}] // strangers together
+	pending                func(room *lksdk.Room) uint64
+	refusals               conn.WarnLimiter
+	limited, denied, stale atomic.Uint64 // see Refused
+	flood                  *floodLimiter // set by Attach
+	still                  standstill
 
 	// Messages on TopicControl wait for Run: those from moderators in first, all others in rest.
 	first, rest chan inbound
 
 	trustedMu sync.Mutex
-	trusted   map[string]time.Time // by participant whose token steered: until when it has the limits of a moderator
+	trusted   map[string]trust // by participant whose token steered
 
 	cacheMu sync.Mutex
 	cache   cachedHistory
 }
+
+// moderator has a bucket of requests: a link, or a participant without one.
+type moderator struct{ link, identity string }
 
 // inbound is one admitted message on TopicControl.
 type inbound struct {
@@ -145,13 +154,14 @@ func New(cfg Config, keys conn.Keys, bot agent.Steerer, rules *alert.Set, region
 	return &Control{
 		cfg: cfg, keys: keys, bot: bot, rules: rules, regions: regions,
 		log:        log.With().Str("component", "control").Logger(),
-		moderators: limit.New[string](moderatorRate, moderatorBurst),
+		moderators: limit.New[moderator](moderatorRate, moderatorBurst),
 		strangers:  limit.New[string](strangerRate, strangerBurst),
 		histories:  limit.New[string](historyRate, historyBurst),
+		links:      limit.New[string](strangersRate, strangersBurst),
 		all:        limit.New[struct{}](strangersRate, strangersBurst),
 		pending:    pendingBytes,
 		refusals:   conn.WarnLimiter{Every: refusalEvery},
-		trusted:    map[string]time.Time{},
+		trusted:    map[string]trust{},
 		first:      make(chan inbound, controlQueue),
 		rest:       make(chan inbound, controlQueue),
 	}
@@ -183,7 +193,11 @@ type Room interface {
 func (c *Control) Attach(sup Room) {
 	c.sup = sup
 	c.flood = &floodLimiter{
-		perCaller: limit.New[string](floodRate, floodBurst), fail: sup.Fail,
+		perCaller: limit.New[string](floodRate, floodBurst), perLink: limit.New[string](linkFlood*floodRate, linkFlood*floodBurst),
+		fail: sup.Fail,
+		link: func(room *lksdk.Room, identity string) string {
+			return c.linkOf(callerOf(room.GetParticipantByIdentity(identity), identity), time.Now())
+		},
 		trusted: func(room *lksdk.Room, identity string) bool {
 			return steers(c.rightsOf(callerOf(room.GetParticipantByIdentity(identity), identity), time.Now()))
 		},
@@ -207,12 +221,16 @@ func (c *Control) Reads(p *lksdk.RemoteParticipant, now time.Time) bool {
 	return !listed || c.Rights(p, now).Allow(access.Needed("heard"))
 }
 
-// Link returns the id of the link that a participant joined by; "" for none, and for one that may set its own attributes.
+// Link returns the id of the link that a participant's own comes from; "" for none, and for one that may set its own attributes.
 func (c *Control) Link(p *lksdk.RemoteParticipant, now time.Time) string {
-	if callerOf(p, p.Identity()).ownAttributes {
+	return c.linkOf(callerOf(p, p.Identity()), now)
+}
+
+func (c *Control) linkOf(who caller, now time.Time) string {
+	if !who.known || who.ownAttributes {
 		return ""
 	}
-	return OwnLink(c.keys, p.Attributes(), now)
+	return RootLink(c.keys, who.attributes, now)
 }
 
 // Ended returns the reason why a participant's rights have ended, and with them its presence in the room; nil if they have not.
@@ -225,7 +243,9 @@ func (c *Control) Ended(p *lksdk.RemoteParticipant, now time.Time) error {
 }
 
 // Unlimit removes the limits of requests, for tests.
-func (c *Control) Unlimit() { c.moderators, c.strangers, c.histories, c.all = nil, nil, nil, nil }
+func (c *Control) Unlimit() {
+	c.moderators, c.strangers, c.histories, c.links, c.all = nil, nil, nil, nil, nil
+}
 
 // Register registers the RPC methods of a room before it is joined.
 func (c *Control) Register(room *lksdk.Room) {
@@ -302,15 +322,23 @@ func (c *Control) enqueue(m inbound, payload []byte, now time.Time) {
 // admit applies the limits of a participant before its request is parsed, and sets who.rights by identity, role and attribute.
 func (c *Control) admit(who *caller, room *lksdk.Room, now time.Time) error {
 	if c.still.stale(now) {
-		return c.refuse(who.identity, "", errBusy)
+		return c.refuse(who.identity, "", errStale)
 	}
-	limiter := c.strangers
 	who.rights = c.rightsOf(*who, now)
-	moderates := steers(who.rights) || c.trusts(*who, now)
-	if moderates {
-		limiter = c.moderators
+	by, trusted := c.trusts(*who, now)
+	link := cmp.Or(by.link, c.linkOf(*who, now)) // its holder may join under any number of identities
+	ok := false
+	switch moderates := trusted || steers(who.rights); {
+	case moderates && link != "":
+		_, ok = c.moderators.Allow(moderator{link: link}, now)
+	case moderates:
+		_, ok = c.moderators.Allow(moderator{identity: who.identity}, now)
+	case c.pending(room) <= maxPending:
+		if _, ok = c.strangers.Allow(who.identity, now); ok && link != "" {
+			_, ok = c.links.Allow(link, now)
+		}
 	}
-	if _, ok := limiter.Allow(who.identity, now); !ok || !moderates && c.pending(room) > maxPending {
+	if !ok {
 		return c.refuse(who.identity, "", errBusy)
 	}
 	return nil
@@ -320,8 +348,9 @@ func (c *Control) admit(who *caller, room *lksdk.Room, now time.Time) error {
 func (c *Control) authorise(who *caller, method, token string, now time.Time) error {
 	needed := access.Needed(method)
 	if token != "" && !who.rights.Allow(needed) {
-		who.rights |= c.tokenRights(token, now)
-		c.trust(*who, now)
+		rights, link := c.tokenRights(token, now)
+		who.rights |= rights
+		c.trust(*who, link, now)
 	}
 	if who.rights.Allow(needed) || who.rights.Allow(access.AllInRoom) { // a moderator learns that a method does not exist
 		return nil
@@ -347,44 +376,64 @@ const (
 	maxTrusted = 1000
 )
 
+// trust is until when a participant has the limits of a moderator, and the link of its token; "" for none.
+type trust struct {
+	until time.Time
+	link  string
+}
+
 // trust gives a participant whose token steers the limits of a moderator for a while. Its rights still need the token.
-func (c *Control) trust(who caller, now time.Time) {
+func (c *Control) trust(who caller, link string, now time.Time) {
 	if !who.known || !steers(who.rights) {
 		return
 	}
 	c.trustedMu.Lock()
 	defer c.trustedMu.Unlock()
-	maps.DeleteFunc(c.trusted, func(_ string, until time.Time) bool { return now.After(until) })
+	maps.DeleteFunc(c.trusted, func(_ string, t trust) bool { return now.After(t.until) })
 	if len(c.trusted) < maxTrusted {
-		c.trusted[who.identity] = now.Add(trustFor)
+		c.trusted[who.identity] = trust{now.Add(trustFor), link}
 	}
 }
 
-func (c *Control) trusts(who caller, now time.Time) bool {
+func (c *Control) trusts(who caller, now time.Time) (t trust, ok bool) {
 	c.trustedMu.Lock()
 	defer c.trustedMu.Unlock()
-	return who.known && now.Before(c.trusted[who.identity])
+	if t, ok = c.trusted[who.identity]; !ok || !who.known || !now.Before(t.until) {
+		return trust{}, false
+	}
+	return t, true
 }
 
 // refuse counts refusals, logs them at a bounded rate, and returns err.
 func (c *Control) refuse(from, method string, err error) error {
-	if errors.Is(err, errBusy) {
+	switch {
+	case errors.Is(err, errStale):
+		c.stale.Add(1)
+	case errors.Is(err, errBusy):
 		c.limited.Add(1)
-	} else {
+	default:
 		c.denied.Add(1)
 	}
 	log := c.log.With().Str("from", from).Str("method", method).Logger()
-	c.refusals.Warn(log, c.limited.Load()+c.denied.Load(), err, "control request refused")
+	c.refusals.Warn(log, c.limited.Load()+c.denied.Load()+c.stale.Load(), err, "control request refused")
 	return err
 }
 
-// Refused counts the requests of participants that had no effect: those beyond a limit, those without the right, and those that were
-// dropped before the client library would answer them.
-func (c *Control) Refused() (limited, denied, dropped uint64) {
+// Refusals counts requests of participants that had no effect.
+type Refusals struct {
+	Limited uint64 // beyond a limit
+	Denied  uint64 // without the right
+	Dropped uint64 // before the client library would answer them
+	Stale   uint64 // from before a standstill of the process
+}
+
+// Refused returns the number of requests that had no effect.
+func (c *Control) Refused() Refusals {
+	out := Refusals{Limited: c.limited.Load(), Denied: c.denied.Load(), Stale: c.stale.Load()}
 	if c.flood != nil {
-		dropped = c.flood.dropped.Load()
+		out.Dropped = c.flood.dropped.Load()
 	}
-	return c.limited.Load(), c.denied.Load(), dropped
+	return out
 }
 
 // Run answers the messages of the data topic until ctx ends.
@@ -483,13 +532,13 @@ func LinkOf(keys conn.Keys, attributes map[string]string, now time.Time) (link a
 	return link, err
 }
 
-// OwnLink returns the id of the link in the attributes of a participant, not those of its makers; "" for none or an ended one.
-func OwnLink(keys conn.Keys, attributes map[string]string, now time.Time) string {
+// RootLink returns the id of the link that those in the attributes of a participant come from; "" for none or an ended one.
+func RootLink(keys conn.Keys, attributes map[string]string, now time.Time) string {
 	link, err := LinkOf(keys, attributes, now)
-	if err != nil || len(link.Links) == 0 {
+	if err != nil {
 		return ""
 	}
-	return link.Links[0]
+	return link.Root()
 }
 
 // ended returns the reason why a caller's rights have ended; nil if they have not.
@@ -518,15 +567,16 @@ func (c *Control) rightsOf(who caller, now time.Time) access.Rights {
 	return rights
 }
 
-// tokenRights returns the rights of a token: all for a LiveKit token with roomAdmin for this room, or the rights of a shared link.
-func (c *Control) tokenRights(token string, now time.Time) access.Rights {
+// tokenRights returns the rights of a token: all for a LiveKit token with roomAdmin for this room, or the rights of a shared link, and the
+// one that it comes from.
+func (c *Control) tokenRights(token string, now time.Time) (rights access.Rights, link string) {
 	claims, err := conn.Verify(c.keys, token)
 	if err == nil && claims.Video != nil && claims.Video.RoomAdmin && claims.Video.Room == c.sup.RoomName() {
-		return access.AllInRoom
+		return access.AllInRoom, ""
 	}
 	grant, err := access.Verify(c.keys, token, now)
 	if err != nil {
-		return 0
+		return 0, ""
 	}
-	return grant.In(c.sup.RoomName())
+	return grant.In(c.sup.RoomName()), grant.Root()
 }

@@ -147,9 +147,7 @@ func TestFloodOfRequests(t *testing.T) {
 		}
 		require.Len(t, bot.calls, strangersBurst-2, "of all strangers together, two of whose requests were over the history limit")
 		require.Equal(t, 1, strings.Count(log.String(), "\n"), "refusals are logged at a bounded rate")
-		limited, denied, _ := c.Refused()
-		require.EqualValues(t, 2000-len(bot.calls), limited)
-		require.Zero(t, denied)
+		require.Equal(t, Refusals{Limited: uint64(2000 - len(bot.calls))}, c.Refused())
 
 		bot.calls = nil
 		boss := caller{identity: "boss", known: true}
@@ -192,10 +190,58 @@ func TestModeratorByToken(t *testing.T) {
 	require.Len(t, bot.calls, moderatorBurst)
 	stranger := caller{identity: "bob", known: true, subscribes: true}
 	require.ErrorIs(t, ask(c, stranger, methodStop, "no token"), errRefused)
-	require.False(t, c.trusts(stranger, time.Now()))
-	limited, denied, _ := c.Refused()
-	require.Zero(t, limited)
-	require.EqualValues(t, 2, denied)
+	_, trusted := c.trusts(stranger, time.Now())
+	require.False(t, trusted)
+	require.Equal(t, Refusals{Denied: 2}, c.Refused())
+}
+
+// TestRequestsOfOneLink: the identities of one link, and of those that its holder made, have the requests of one moderator together; so
+// have participants by their requests' tokens. Viewers by one link have those of all strangers.
+func TestRequestsOfOneLink(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := floodedControl(t, &quietBot{}, zerolog.Nop())
+		by := func(identity string, rights access.Rights, links ...string) caller {
+			return caller{identity: identity, known: true, attributes: Attributes(c.keys, access.Grant{Rights: rights, Links: links})}
+		}
+		answered := func(most int, ask func(i int) error) (n int) {
+			for i := range 10 * most {
+				if err := ask(i); err == nil {
+					n++
+				} else {
+					require.ErrorIs(t, err, errBusy)
+				}
+			}
+			return n
+		}
+		steering := func(i int) error {
+			links := []string{"0000000000000001"}
+			if i%2 == 1 { // a link that its holder made
+				links = []string{fmt.Sprintf("%016x", i+100), "0000000000000001"}
+			}
+			return ask(c, by(fmt.Sprint("steers", i%10), access.AllInRoom, links...), methodStop, "")
+		}
+		require.Equal(t, moderatorBurst, answered(moderatorBurst, steering))
+		require.NoError(t, ask(c, by("boss", access.AllInRoom), methodStop, ""))
+		require.NoError(t, ask(c, by("steers0", access.AllInRoom, "0000000000000002"), methodStop, ""), "another link")
+		time.Sleep(time.Second)
+		require.Equal(t, moderatorRate, answered(moderatorRate, steering))
+
+		token, err := access.Sign(c.keys, access.Grant{Rooms: []string{"match"}, Rights: access.AllInRoom, Expires: time.Now().Add(time.Hour)}, time.Now())
+		require.NoError(t, err)
+		for i := range 10 { // the first request of each is a stranger's
+			require.NoError(t, ask(c, caller{identity: fmt.Sprint("token", i), known: true}, methodStop, token))
+		}
+		require.Equal(t, moderatorBurst, answered(moderatorBurst, func(i int) error {
+			return ask(c, caller{identity: fmt.Sprint("token", i%10), known: true}, methodStop, token)
+		}))
+
+		watching := func(i int) error {
+			return ask(c, by(fmt.Sprint("watches", i), access.Watch, "0000000000000003"), methodStatus, "")
+		}
+		require.Equal(t, strangersBurst, answered(strangersBurst, watching))
+		require.NoError(t, ask(c, by("a viewer", access.Watch, "0000000000000004"), methodStatus, ""))
+	})
 }
 
 // TestModeratorsFirst: messages of moderators are neither dropped for those of others nor answered after them.

@@ -18,6 +18,8 @@ const (
 	// floodRate and floodBurst bound the RPC requests of one participant that reach the client library, which
 	// acknowledges and answers each, even for unknown methods.
 	floodRate, floodBurst = 10, 30
+	// linkFlood is how many times as many those of all participants by one link may be.
+	linkFlood = 4
 	// floodPending bounds the bytes queued for the data channel; beyond it, requests of strangers are dropped.
 	floodPending = 1 << 20
 )
@@ -36,9 +38,10 @@ func pendingBytes(room *lksdk.Room) uint64 {
 // reach the client library: it would send an acknowledgement and an answer for each
 // and queue them without a bound.
 type floodLimiter struct {
-	perCaller *limit.Limiter[string]
-	trusted   func(room *lksdk.Room, identity string) bool
-	fail      func(err error) // takes a panic
+	perCaller, perLink *limit.Limiter[string]
+	link               func(room *lksdk.Room, identity string) string // of a participant; "" for none
+	trusted            func(room *lksdk.Room, identity string) bool
+	fail               func(err error) // takes a panic
 
 	limited *webrtc.DataChannel
 	dropped atomic.Uint64
@@ -72,8 +75,11 @@ func (l *floodLimiter) passes(room *lksdk.Room, data []byte) bool {
 	if proto.Unmarshal(data, &packet) != nil || packet.GetRpcRequest() == nil {
 		return true
 	}
-	from := packet.GetParticipantIdentity()
-	_, ok := l.perCaller.Allow(from, time.Now())
+	from, now := packet.GetParticipantIdentity(), time.Now()
+	_, ok := l.perCaller.Allow(from, now)
+	if link := l.link(room, from); ok && link != "" {
+		_, ok = l.perLink.Allow(link, now)
+	}
 	if ok && (pendingBytes(room) <= floodPending || l.trusted(room, from)) {
 		return true
 	}

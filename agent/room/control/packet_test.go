@@ -1,6 +1,7 @@
 package control //nolint:testpackage // it has no exported form
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 
@@ -33,9 +34,16 @@ func TestFloodOfPackets(t *testing.T) {
 		}
 		require.Equal(t, floodBurst, passed)
 		require.True(t, asks("ann"))
-		limited, denied, dropped := c.Refused()
-		require.Zero(t, limited+denied)
-		require.EqualValues(t, 9*floodBurst, dropped)
+		require.Equal(t, Refusals{Dropped: 9 * floodBurst}, c.Refused())
+
+		c.flood.link = func(*lksdk.Room, string) string { return "a link" }
+		passed = 0
+		for i := range 10 * linkFlood * floodBurst {
+			if asks(fmt.Sprint("one of many", i)) {
+				passed++
+			}
+		}
+		require.Equal(t, linkFlood*floodBurst, passed, "all identities of one link together")
 	})
 }
 
@@ -49,7 +57,10 @@ func FuzzPacket(f *testing.F) {
 	f.Add(request[:len(request)-1])
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		l := &floodLimiter{perCaller: limit.New[string](0, 1), trusted: func(*lksdk.Room, string) bool { return false }}
+		l := &floodLimiter{
+			perCaller: limit.New[string](0, 1), link: func(*lksdk.Room, string) string { return "" },
+			trusted: func(*lksdk.Room, string) bool { return false },
+		}
 		var packet livekit.DataPacket
 		asks := proto.Unmarshal(data, &packet) == nil && packet.GetRpcRequest() != nil
 		require.True(t, l.passes(&lksdk.Room{}, data))
