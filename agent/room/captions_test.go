@@ -186,8 +186,8 @@ func TestCaptionsOverlap(t *testing.T) {
 	require.Equal(t, map[string]string{"a": "Red shoots.", "b": "Saved!"}, texts)
 }
 
-// TestHeard: what somebody says arrives in the speaker's name, as LiveKit's agents send it; spoken orders reach those who may
-// instruct.
+// TestHeard: what somebody says arrives in the speaker's name, as LiveKit's agents send it. The results of spoken orders reach those who may
+// instruct, and the words only those who may read them, and the speaker.
 func TestHeard(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -197,6 +197,9 @@ func TestHeard(t *testing.T) {
 	run(t, func(ctx context.Context) error { _ = captions.Run(ctx); return nil })
 	r := joinCaptionReader(t, s)
 	boss := joinCaptionReaderAs(t, s, conn.Person{Room: "match", Identity: "boss", Attributes: control.Attributes(conn.Keys{}, access.Grant{Rights: access.Instruct})})
+	chief := joinCaptionReaderAs(t, s, conn.Person{
+		Room: "match", Identity: "chief", Attributes: control.Attributes(conn.Keys{}, access.Grant{Rights: access.Instruct | access.Transcribe}),
+	})
 	watch := joinCaptionReaderAs(t, s, conn.Person{Room: "match", Identity: "watch", Attributes: control.Attributes(conn.Keys{}, access.Grant{Rights: access.Watch})})
 	may := joinCaptionReaderAs(t, s, conn.Person{
 		Room: "match", Identity: "may", Attributes: control.Attributes(conn.Keys{}, access.Grant{Rights: access.Watch | access.Transcribe}),
@@ -204,7 +207,7 @@ func TestHeard(t *testing.T) {
 	ann := joinSpeaker(t, s, speakerToken(t, s, "ann", 0), 2, webrtc.MimeTypeOpus, voicePace)
 	eventually(t, func() bool {
 		in := bot.CurrentRoom()
-		return in != nil && in.GetParticipantByIdentity("ann") != nil && len(in.GetRemoteParticipants()) == 5
+		return in != nil && in.GetParticipantByIdentity("ann") != nil && len(in.GetRemoteParticipants()) == 6
 	}, "the bot sees all")
 	eventually(t, func() bool { return r.knows("ann", ann.pub.SID()) && may.knows("ann", ann.pub.SID()) }, "they see the microphone")
 
@@ -240,11 +243,30 @@ func TestHeard(t *testing.T) {
 		require.Equal(t, "en", legacy[i].Language)
 		require.Equal(t, "SG_1", legacy[i].ID)
 	}
-	eventually(t, func() bool { boss.mu.Lock(); defer boss.mu.Unlock(); return len(boss.heard) == 2 }, "both orders")
-	require.Equal(t, command.Shorter, boss.heard[0].Order.Command)
-	require.Equal(t, "Hey Touchline, longer.", boss.heard[1].Text)
+	captions.Heard(agent.Heard{
+		Segment: "SG_3", Identity: "boss", Text: "Hey Touchline, stop.", Final: true, Caption: true, Order: &agent.SpokenOrder{Text: "stop", Refused: "no"},
+	})
+	told := func(r *captionReader) (out []agent.Heard) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		return append(out, r.heard...)
+	}
+	eventually(t, func() bool { return len(told(boss)) == 3 && len(told(chief)) == 3 }, "all orders")
+	full, results := told(chief), told(boss)
+	require.Equal(t, "Hey Touchline, shorter.", full[0].Text)
+	require.Equal(t, "longer", full[1].Order.Text)
+	require.Equal(t, agent.Heard{
+		Segment: "SG_1", Identity: "ann", Track: track, Final: true, Caption: true, Order: &agent.SpokenOrder{Command: command.Shorter},
+	}, results[0], "without the words")
+	require.Empty(t, results[1].Text+results[1].Order.Text)
+	require.Equal(t, "Hey Touchline, stop.", results[2].Text, "its own")
+	require.Equal(t, "no", results[2].Order.Refused)
+	eventually(t, func() bool { streams, _, _ := boss.got(); return len(streams) == 1 }, "its own words")
+	streams, _, _ = boss.got()
+	require.Equal(t, "Hey Touchline, stop.", streams[0].text)
+	eventually(t, func() bool { streams, _, _ := r.got(); return len(streams) == 4 }, "the last order")
 	streams, _, _ = r.got()
-	require.Len(t, streams, 3, "an order alone is no caption")
+	require.NotContains(t, []string{streams[0].text, streams[1].text, streams[2].text, streams[3].text}, "Hey Touchline, longer.", "an order alone is no caption")
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	require.Empty(t, r.heard, "a viewer gets no orders")

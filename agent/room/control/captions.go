@@ -147,7 +147,7 @@ type orderMessage struct {
 	command.OrderEvent
 }
 
-// heardMessage reports the result of a spoken order on TopicControl.
+// heardMessage reports the result of a spoken order on TopicControl. It has no words for a participant that may not read them.
 type heardMessage struct {
 	Type string `json:"type"` // "heard"
 	agent.Heard
@@ -384,11 +384,15 @@ func (c *Captions) older(room *lksdk.Room, t *livekit.Transcription, to ...strin
 	c.trackless = c.trackless[max(0, len(c.trackless)-maxTrackless):]
 }
 
-// heard publishes a participant's speech as LiveKit's agents do, to those that may read it: the text so far as a separate stream under the
-// participant's identity. An order goes to its speaker and to all authorised participants.
+// heard publishes a participant's speech as LiveKit's agents do, to the speaker and to those that may read it: the text so far as a
+// separate stream under the participant's identity.
 func (c *Captions) heard(room *lksdk.Room, h agent.Heard) {
+	readers, all := c.sup.Readers(room)
+	if !all && !slices.Contains(readers, h.Identity) {
+		readers = append(readers, h.Identity)
+	}
 	if h.Order != nil {
-		c.data(room, TopicControl, heardMessage{"heard", h}, append(c.sup.Instructors(room), h.Identity)...)
+		c.order(room, h, func(identity string) bool { return all || slices.Contains(readers, identity) })
 	}
 	if !h.Caption || h.Identity == "" {
 		return
@@ -403,7 +407,7 @@ func (c *Captions) heard(room *lksdk.Room, h agent.Heard) {
 		text = strings.ToValidUTF8(text[:maxPayload], "")
 	}
 	groups := [][]string{nil} // everyone
-	if readers, all := c.sup.Readers(room); !all {
+	if !all {
 		groups = slices.Collect(slices.Chunk(readers, maxDestinations))
 	}
 	c.heardTexts++
@@ -422,6 +426,30 @@ func (c *Captions) heard(room *lksdk.Room, h agent.Heard) {
 				Segments: []*livekit.TranscriptionSegment{{Id: h.Segment, Text: text, Final: h.Final, Language: h.Language}},
 			}, to...)
 		}
+	}
+}
+
+// order sends the result of an order to its speaker and to all participants that may instruct, without the words to those that may not
+// read what people say.
+func (c *Captions) order(room *lksdk.Room, h agent.Heard, reads func(identity string) bool) {
+	full, results := []string{h.Identity}, []string{}
+	for _, identity := range c.sup.Instructors(room) {
+		switch {
+		case identity == h.Identity:
+		case reads(identity):
+			full = append(full, identity)
+		default:
+			results = append(results, identity)
+		}
+	}
+	for to := range slices.Chunk(full, maxDestinations) {
+		c.data(room, TopicControl, heardMessage{"heard", h}, to...)
+	}
+	result := *h.Order
+	result.Text = ""
+	h.Text, h.Language, h.Order = "", "", &result
+	for to := range slices.Chunk(results, maxDestinations) {
+		c.data(room, TopicControl, heardMessage{"heard", h}, to...)
 	}
 }
 

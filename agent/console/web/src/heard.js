@@ -41,7 +41,7 @@ export class HeardLines {
     const i = this.list.findIndex((l) => l.segment === heard.segment);
     if (i >= 0 && this.list[i].final && !heard.final) return; // it came late
     const line = { ...heard, at: now };
-    if (!heard.text) {
+    if (!heard.text && !heard.order) {
       if (i >= 0) this.list.splice(i, 1); // taken back
     } else if (i >= 0) {
       this.list[i] = line;
@@ -129,11 +129,13 @@ export class HeardStrip {
     this.deletion = new Deletion(() => api.deleteHeard(), (stage, err, done) => this.#deletes(stage, err, done));
     el.remove.addEventListener('click', () => void this.deletion.press());
     el.remove.addEventListener('blur', () => this.deletion.reset());
-    state.on('heard', (heard) => {
+    const take = (heard) => {
       this.#lines.take(heard, performance.now());
       this.#draw();
-      if (heard.final && heard.text) this.#tell(heard);
-    });
+      if (heard.final && (heard.text || heard.order)) this.#tell(heard);
+    };
+    state.on('heard', take);
+    state.on('order', (heard) => rights().includes('transcribe') || take(heard)); // otherwise the events have it
     state.on('known', () => this.#mode());
   }
 
@@ -167,7 +169,7 @@ export class HeardStrip {
   /** Tells screen readers. @param {import('./types.js').Heard} heard */
   #tell(heard) {
     const end = became(heard.order);
-    this.el.live.textContent = `${this.#name(heard)}: ${heard.text}${end ? ` – ${end.words}` : ''}`;
+    this.el.live.textContent = `${this.#name(heard)}: ${[heard.text, end?.words].filter(Boolean).join(' – ')}`;
   }
 
   #draw() {

@@ -288,6 +288,9 @@ export class Viewer {
         }
         this.#again('The connection ended.');
       });
+    room.on(RoomEvent.DataReceived, (payload, from, kind, topic) => {
+      if (live() && topic === 'touchline.control' && from && this.#isAgent(from)) this.state.spokenOrder(payload);
+    });
     room.registerTextStreamHandler('lk.transcription', (reader, { identity }) => {
       if (live()) void this.#read(room, reader, identity);
     });

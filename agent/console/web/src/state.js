@@ -100,6 +100,16 @@ export class State extends EventTarget {
     }
   }
 
+  /** A message of the room; of interest are the results of spoken orders. @param {Uint8Array} payload JSON */
+  spokenOrder(payload) {
+    try {
+      const data = JSON.parse(new TextDecoder().decode(payload));
+      if (data.type === 'heard' && data.order) this.#tell('order', data);
+    } catch {
+      // of a later version
+    }
+  }
+
   /** @param {string} segment @param {string} text @param {boolean} final */
   caption(segment, text, final) {
     this.captions.fromRoom(segment, text, final, performance.now());

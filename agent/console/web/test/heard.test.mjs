@@ -3,6 +3,7 @@ import { test } from 'node:test';
 import { Deletion, HeardLines, became, deleteWords, hearingTitle, hearingWords, mayDelete } from '../src/heard.js';
 import { Hold, microphoneSentence, talkState } from '../src/talk.js';
 import { RoomError } from '../src/room.js';
+import { State } from '../src/state.js';
 
 const said = (segment, text, final = false, more = {}) => ({ segment, identity: 'ann', text, final, caption: true, ...more });
 
@@ -25,6 +26,25 @@ test('a line for each utterance, whose texts replace each other', () => {
   for (let i = 0; i < 50; i++) lines.take(said(`s${i}`, `line ${i}`, true), 60_000);
   assert.equal(lines.list.length, 20);
   assert.equal(lines.list.at(-1).text, 'line 49');
+});
+
+test('an order without its words is a line of its effect', () => {
+  const lines = new HeardLines();
+  const order = { text: '', command: 'shorter', effect: 'Comments are shorter.' };
+  lines.take(said('a', '', true, { order }), 0);
+  assert.deepEqual(lines.list.map((l) => [l.identity, l.text, became(l.order)?.words]), [['ann', '', 'Comments are shorter.']]);
+  lines.take(said('a', '', true), 10); // deleted
+  assert.deepEqual(lines.list, []);
+});
+
+test('the page reads the results of orders from the room', () => {
+  const state = new State();
+  const got = [];
+  state.on('order', (heard) => got.push(heard.segment));
+  for (const text of ['{"type": "heard", "segment": "a", "order": {"text": ""}}', '{"type": "order", "phase": "acts"}', '{"type": "heard", "segment": "b"}', 'none']) {
+    state.spokenOrder(new TextEncoder().encode(text));
+  }
+  assert.deepEqual(got, ['a']);
 });
 
 test('what was said is deleted after a second click', async (t) => {
