@@ -68,7 +68,7 @@ type Store struct {
 	uses    map[owner]int // of rooms in use, and of those left since they were noted in the file
 	problem string
 
-	wall time.Time // of the last tidy; used by Run only
+	last time.Time // when the clock was last compared; used by Run only
 }
 
 // key is the name of a value.
@@ -156,12 +156,12 @@ func (s *Store) Run(ctx context.Context) error {
 	<-retry.C
 	tidy := time.NewTicker(tidyEvery)
 	defer tidy.Stop()
-	last := time.Now()
-	s.wall = last.Round(0)
+	s.last = time.Now()
 	for {
 		select {
 		case <-ctx.Done():
-			if err := errors.Join(s.flush(), s.note(time.Now())); err != nil { //nolint:contextcheck // a write has no context to wait with
+			_, err := s.note(time.Now())                        //nolint:contextcheck // a write has no context to wait with
+			if err := errors.Join(s.flush(), err); err != nil { //nolint:contextcheck // as above
 				s.log.Error().Err(err).Msg("last changes not kept")
 			}
 			if err := s.Close(); err != nil {
@@ -171,11 +171,9 @@ func (s *Store) Run(ctx context.Context) error {
 		case <-s.wake:
 		case <-retry.C:
 		case <-tidy.C:
-			now := time.Now()
-			if err := s.tidy(now.Round(0), now.Sub(last)); err != nil { //nolint:contextcheck // as above
+			if err := s.tidy(time.Now()); err != nil { //nolint:contextcheck // as above
 				s.log.Warn().Err(err).Msg("old state not removed")
 			}
-			last = now
 			continue
 		}
 		if s.flush() != nil { //nolint:contextcheck // as above

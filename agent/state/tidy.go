@@ -31,12 +31,13 @@ func (r *Room) Leave() {
 
 const noteUse = "INSERT INTO room_uses (room, identity, used) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET used = excluded.used"
 
-// note records the time of the last use of rooms.
-func (s *Store) note(now time.Time) error {
+// note records the time of the last use of rooms. After a step of the wall clock, which it reports, the ages of all rooms and of all
+// undelivered alerts begin anew: by the new time they may seem old. Several processes may do so, one after the other.
+func (s *Store) note(now time.Time) (stepped bool, err error) {
 	ctx := context.Background()
 	tx, err := s.db.BeginTx(ctx, nil)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() { _ = tx.Rollback() }() // no effect after Commit
 	s.mu.Lock()
@@ -49,11 +50,23 @@ func (s *Store) note(now time.Time) error {
 	s.mu.Unlock()
 	for _, o := range used {
 		if _, err := tx.ExecContext(ctx, noteUse, o.room, o.identity, now.Unix()); err != nil {
-			return err
+			return false, err
+		}
+	}
+	jump := now.Round(0).Sub(s.last.Round(0)) - now.Sub(s.last)
+	if stepped = jump.Abs() > maxJump; stepped {
+		if _, err := tx.ExecContext(ctx, "UPDATE room_uses SET used = ?", now.Unix()); err != nil {
+			return false, err
+		}
+		if _, err := tx.ExecContext(ctx, "UPDATE outbox SET at = ?", now.UnixMicro()); err != nil {
+			return false, err
 		}
 	}
 	if err := tx.Commit(); err != nil {
-		return err
+		return false, err
+	}
+	if s.last = now; stepped {
+		s.log.Warn().Float64("jump_s", jump.Seconds()).Msg("clock stepped; the ages of stored state begin anew")
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,28 +75,22 @@ func (s *Store) note(now time.Time) error {
 			delete(s.uses, o)
 		}
 	}
-	return nil
+	return stepped, nil
 }
 
-// tidy removes the state of rooms that nothing has used for unusedFor, and gives their space back. The wall clock shows wall at elapsed
-// after the last call. After a step of the clock it removes nothing: the processes that share the file note their rooms by the new time
-// first.
-func (s *Store) tidy(wall time.Time, elapsed time.Duration) error {
-	jump := wall.Sub(s.wall) - elapsed
-	s.wall = wall
-	if err := s.note(wall); err != nil {
-		return err
-	}
-	ctx := context.Background()
-	_, err := s.db.ExecContext(ctx, "INSERT OR IGNORE INTO room_uses SELECT DISTINCT room, identity, ? FROM room_values", wall.Unix())
+// tidy removes the state of rooms that nothing has used for unusedFor, and gives their space back. After a step of the clock it waits for
+// the next call: the other processes that share the file note their rooms by the new time first.
+func (s *Store) tidy(now time.Time) error {
+	stepped, err := s.note(now)
 	if err != nil {
 		return err
 	}
-	if jump.Abs() > maxJump {
-		s.log.Warn().Float64("jump_s", jump.Seconds()).Msg("clock jumped; old state kept")
-		return nil
+	ctx := context.Background()
+	_, err = s.db.ExecContext(ctx, "INSERT OR IGNORE INTO room_uses SELECT DISTINCT room, identity, ? FROM room_values", now.Unix())
+	if err != nil || stepped {
+		return err
 	}
-	before := wall.Add(-unusedFor)
+	before := now.Add(-unusedFor)
 	old, err := s.unused(ctx, before)
 	if err != nil {
 		return err
@@ -97,7 +104,7 @@ func (s *Store) tidy(wall time.Time, elapsed time.Duration) error {
 			return err
 		}
 	}
-	_, err = s.db.ExecContext(ctx, "DELETE FROM outbox WHERE at < ?", wall.Add(-undeliveredFor).UnixMicro())
+	_, err = s.db.ExecContext(ctx, "DELETE FROM outbox WHERE at < ?", now.Add(-undeliveredFor).UnixMicro())
 	if err == nil {
 		_, err = s.db.ExecContext(ctx, "PRAGMA incremental_vacuum("+maxFreed+")")
 	}

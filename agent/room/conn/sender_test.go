@@ -2,12 +2,14 @@ package conn_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/livekit/protocol/livekit"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
 
 	"touchline/agent/room/conn"
+	"touchline/internal/clocktest"
 )
 
 func TestVerifySender(t *testing.T) {
@@ -46,4 +48,19 @@ func TestVerifySender(t *testing.T) {
 	}
 	_, err = conn.VerifySender(conn.Keys{}, camera, "match")
 	require.ErrorIs(t, err, conn.ErrBadToken)
+}
+
+// TestTokenLifeAndTheWallClock: a token ends with the right that it is for, by the wall clock, and after an hour at most.
+func TestTokenLifeAndTheWallClock(t *testing.T) {
+	t.Parallel()
+	keys := conn.Keys{APIKey: "k", APISecret: "a secret of the tests, long enough"}
+	for _, step := range clocktest.Steps {
+		until := clocktest.Step(time.Now().Add(30*time.Minute), step)
+		token, err := conn.ViewerToken(keys, conn.Person{Room: "match", Identity: "ann", Until: until})
+		require.NoError(t, err)
+		read, err := conn.ReadToken(token)
+		require.NoError(t, err)
+		want := max(0, min(time.Hour, 30*time.Minute+step))
+		require.WithinDuration(t, time.Now().Add(want), read.Expires, time.Minute, step)
+	}
 }

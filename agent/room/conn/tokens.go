@@ -91,7 +91,7 @@ func mint(keys Keys, who Person, kind livekit.ParticipantInfo_Kind, grant *auth.
 	}
 	life := tokenLife
 	if !who.Until.IsZero() {
-		life = max(time.Second, min(life, time.Until(who.Until)))
+		life = max(time.Second, min(life, time.Until(who.Until.Round(0))))
 	}
 	made := auth.NewAccessToken(keys.APIKey, keys.APISecret).
 		SetIdentity(who.Identity).
