@@ -10,6 +10,7 @@ import (
 	"touchline/agent/look"
 	"touchline/agent/settings"
 	"touchline/inference"
+	"touchline/internal/limit"
 	"touchline/internal/redact"
 )
 
@@ -56,16 +57,13 @@ const (
 // statusEvery is how often Session looks for changes that raise no event.
 const statusEvery = 250 * time.Millisecond
 
-// stoodStill is the time between two looks at the status from which this process stood still, as by SIGSTOP or in a frozen container.
-const stoodStill = 30 * time.Second
-
 // watchStatus looks for changes that raise no event: a camera stops, a model loads, people change the alert rules.
 func (s *Session) watchStatus(ctx context.Context) error {
 	tick := time.NewTicker(statusEvery)
 	defer tick.Stop()
 	for last := time.Now(); ; {
 		now := time.Now()
-		if now.Sub(last) > stoodStill {
+		if now.Sub(last) > limit.StoodStill {
 			s.log.Warn().Float64("gap_s", now.Sub(last).Seconds()).Msg("this process stood still; comments about the time before are dropped")
 			s.Looks.Woke(now)
 			s.speech.Forget(false) // it took them for slow

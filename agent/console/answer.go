@@ -13,11 +13,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/rs/zerolog"
 
 	"touchline/agent/audioapi"
 	"touchline/internal/check"
+	"touchline/internal/limit"
 )
 
 // maxBody bounds every request's body, in bytes.
@@ -210,6 +212,17 @@ func fail(w *answered, r *http.Request, id string, err error, log zerolog.Logger
 	_ = writeJSON(w, out.status, out) // three strings always marshal
 }
 
+// changes reports whether a request may change something.
+func changes(r *http.Request) bool {
+	return r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions
+}
+
+// stoodStill refuses a request that may have waited while the process stood still: its sender gave up long ago.
+func stoodStill(http.ResponseWriter, *http.Request) error {
+	return refuse(http.StatusServiceUnavailable, "stood_still", "the program stood still, and takes no order from before; try again in %v",
+		limit.DrainTime).after(int(limit.DrainTime / time.Second))
+}
+
 // wrap returns a handler that answers errors as JSON and recovers from panics.
 func (s *Server) wrap(h apiFunc) http.HandlerFunc {
 	return func(rw http.ResponseWriter, r *http.Request) {
@@ -227,7 +240,11 @@ func (s *Server) wrap(h apiFunc) http.HandlerFunc {
 			}
 			s.requests.WithLabelValues(r.Pattern, strconv.Itoa(cmp.Or(w.status, http.StatusOK))).Inc()
 		}()
-		if err := h(w, r); err != nil {
+		serve := h
+		if now := time.Now(); changes(r) && s.still.Stale(now, now) {
+			serve = stoodStill
+		}
+		if err := serve(w, r); err != nil {
 			if p, ok := errors.AsType[*problem](err); ok && p.late {
 				s.detention.Wait(r.Context())
 			}

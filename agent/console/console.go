@@ -163,6 +163,7 @@ type Server struct {
 	readTime, writeTime time.Duration
 	announce            sync.Once
 	flight              flight
+	still               limit.Standstill
 
 	url atomic.Pointer[string]
 }
@@ -324,6 +325,18 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 		return nil
 	})
 	g.Go(s.rooms.open(ctx))
+	g.Go(func() error {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-tick.C:
+				s.still.Check(time.Now())
+			}
+		}
+	})
 
 	s.announce.Do(func() { s.announceURL(home) })
 	err = g.Wait()

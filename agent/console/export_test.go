@@ -33,6 +33,9 @@ func Connections(s *Server, all int64) {
 	*s.accepted = *limit.NewConnections(all, s.guard.proxies.trust)
 }
 
+// StandStill is as if the process had stood still for a time until now.
+func StandStill(s *Server, d time.Duration) { s.still.Check(time.Now().Add(-d)) }
+
 // HostName is hostName.
 func HostName(host string) (string, bool) { return hostName(host) }
 

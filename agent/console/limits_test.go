@@ -40,6 +40,31 @@ func TestRequestID(t *testing.T) {
 	}
 }
 
+// TestRequestsFromBeforeAStandstill are refused if they may change something, in every part, for as long as the system may have more.
+func TestRequestsFromBeforeAStandstill(t *testing.T) {
+	t.Parallel()
+	d := newDesk()
+	whip := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusCreated) })
+	r := open(t, console.Options{Room: console.Room{Bot: d}, WHIP: whip})
+	require.Equal(t, http.StatusCreated, r.ask("POST", "/whip/match", "").status)
+	order := func() answer { return r.ask("POST", "/api/instruction", `{"instruction": "x"}`) }
+	refused := func(f func() answer) (a answer) {
+		require.Eventually(t, func() bool { // a busy machine may take longer than that
+			console.StandStill(r.Server, time.Minute)
+			a = f()
+			return a.status == http.StatusServiceUnavailable
+		}, wait, time.Millisecond)
+		return a
+	}
+	require.Equal(t, "2", refused(order).header.Get("Retry-After"))
+	a := refused(order)
+	code, _, _ := a.problem(t)
+	require.Equal(t, "stood_still", code)
+	refused(func() answer { return r.ask("POST", "/whip/match", "") })
+	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "").status)
+	require.Eventually(t, func() bool { return order().status == http.StatusOK }, wait, 100*time.Millisecond)
+}
+
 func TestMethodNotAllowed(t *testing.T) {
 	t.Parallel()
 	r := open(t, console.Options{Room: console.Room{Bot: newDesk()}})

@@ -452,9 +452,9 @@ func (s *Server) enter(level accessLevel, h apiFunc) apiFunc {
 					"start (#token=...); log in on the page, or send it as Authorization: Bearer")
 		}
 		client := who.client(r)
-		rate := s.changes
-		if r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions {
-			rate = s.reads
+		rate := s.reads
+		if changes(r) {
+			rate = s.changes
 		}
 		if wait, ok := rate.Allow(client, time.Now()); !ok {
 			return tooMany("requests", wait)

@@ -45,3 +45,6 @@ func (e *Ears) Remembered() int {
 	defer e.outsiders.mu.Unlock()
 	return len(e.outsiders.list)
 }
+
+// StandStill is as if the process had stood still for a time until now.
+func (e *Ears) StandStill(d time.Duration) { e.still.Check(time.Now().Add(-d)) }

@@ -23,6 +23,7 @@ import (
 	"touchline/inference"
 	"touchline/inference/live"
 	"touchline/inference/vad"
+	"touchline/internal/limit"
 	"touchline/internal/quantile"
 	"touchline/internal/rescue"
 )
@@ -79,6 +80,7 @@ type Ears struct {
 	voice  voiceLevels
 
 	outsiders outsiders
+	still     limit.Standstill
 
 	counts counts
 
@@ -124,6 +126,7 @@ func (e *Ears) Run(ctx context.Context) error {
 		select {
 		case now := <-tidy.C: // also while the server is away
 			e.outsiders.forget(now)
+			e.still.Check(time.Now())
 		case <-ctx.Done():
 			over = true
 		case <-e.ctx.Done(): // a microphone's goroutine panicked
@@ -399,7 +402,8 @@ type Stats struct {
 	Echoes, Failed uint64
 	// Lag95 is the 95th percentile of the time from the end of speech to its text, of the last 100; 0 before the first.
 	Lag95 time.Duration
-	// Skipped counts packets of inactive microphones, Dropped pieces of sound that arrived faster than they were processed.
+	// Skipped counts packets of inactive microphones, Dropped sound that arrived faster than it was processed, or waited while the process
+	// stood still.
 	Skipped, Dropped uint64
 }
 

@@ -13,9 +13,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/pion/rtp"
 	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
+	opus "gopkg.in/hraban/opus.v2"
 
 	"touchline/agent"
 	"touchline/agent/command"
@@ -121,6 +123,18 @@ func (c *commentator) finals() (out []string) {
 	for _, h := range c.heard {
 		if h.Final {
 			out = append(out, h.Identity+": "+h.Text)
+		}
+	}
+	return out
+}
+
+// texts returns what was shown, also of speech without its final text.
+func (c *commentator) texts() (out []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, h := range c.heard {
+		if h.Text != "" {
+			out = append(out, h.Text)
 		}
 	}
 	return out
@@ -470,6 +484,43 @@ func TestDeletedTexts(t *testing.T) {
 			require.Len(t, s.bot.orders, i)
 			anna.quiet(time.Minute)
 		}
+	})
+}
+
+// TestSpeechFromBeforeAStandstill neither acts nor shows, whether it was being recognized, waited for its picture, or waited in the system.
+func TestSpeechFromBeforeAStandstill(t *testing.T) {
+	order := "hey touchline, only the goals"
+	play(t, settings.HearingAll, []string{order, "a fine goal", order, "hey touchline, only the cards"}, func(s *stage) {
+		s.bot.cfg.Camera, s.bot.delay = true, 20
+		s.asr.finish = make(chan struct{})
+		anna := s.join("anna", nil)
+		camera := s.join("cam", func(m *agent.Microphone) { m.Instructs, m.Watched = false, true })
+		anna.speak(time.Second)
+		anna.quiet(2 * time.Second)
+		camera.speak(time.Second)
+		camera.quiet(2 * time.Second)
+		shown := s.bot.texts()
+		s.ears.StandStill(time.Minute)
+		close(s.asr.finish)
+		enc, err := opus.NewEncoder(48000, 1, opus.AppVoIP)
+		require.NoError(t, err)
+		for i := range 50 { // at once, as the system has them
+			loud, packet := slices.Repeat([]int16{9000, -9000, 9000, 9000, -9000, -9000}, 160), make([]byte, 1275)
+			n, err := enc.Encode(loud, packet)
+			require.NoError(t, err)
+			anna.sink.WriteRTP(&rtp.Packet{
+				Header: rtp.Header{Version: 2, SequenceNumber: uint16(i), Timestamp: uint32(i) * 960}, Payload: packet[:n],
+			}, time.Now())
+		}
+		time.Sleep(30 * time.Second)
+		synctest.Wait()
+		require.Empty(t, s.bot.orders)
+		require.Equal(t, shown, s.bot.texts())
+		require.EqualValues(t, 50, s.ears.Stats().Dropped)
+		s.asr.texts = s.asr.texts[len(s.asr.texts)-1:]
+		anna.speak(time.Second)
+		anna.quiet(2 * time.Second)
+		require.Equal(t, []string{"room: anna: only the cards"}, s.bot.orders)
 	})
 }
 

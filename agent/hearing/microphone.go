@@ -52,13 +52,16 @@ type Sink struct{ m *microphone }
 // Begin precedes the packets of another track.
 func (s *Sink) Begin() { s.m.receiver.Begin() }
 
-// WriteRTP receives a packet that arrived at a time.
+// WriteRTP receives a packet that arrived at a time. Packets that may have waited while the process stood still are dropped.
 func (s *Sink) WriteRTP(p *rtp.Packet, at time.Time) {
-	if !s.m.on.Load() {
+	switch {
+	case !s.m.on.Load():
 		s.m.ears.counts.skipped.Add(1)
-		return
+	case s.m.ears.still.Stale(at, at):
+		s.m.ears.counts.dropped.Add(1)
+	default:
+		s.m.receiver.WriteRTP(p, at)
 	}
-	s.m.receiver.WriteRTP(p, at)
 }
 
 // SenderReport ignores the clocks of RTCP sender reports.
@@ -433,7 +436,7 @@ func (m *microphone) interim(v live.Event) {
 	u := m.unfinished[v.Utterance]
 	h := m.heard(v, u)
 	m.mu.Unlock()
-	if strings.TrimSpace(v.Text) == "" || !m.captions() || m.ears.spoken.echoes(v.Text, h.Began, now) {
+	if strings.TrimSpace(v.Text) == "" || !m.captions() || m.ears.still.Stale(h.Began, now) || m.ears.spoken.echoes(v.Text, h.Began, now) {
 		return
 	}
 	m.mu.Lock()
@@ -487,6 +490,9 @@ func (m *microphone) sendLate(now time.Time) {
 	m.late = m.late[n:]
 	m.mu.Unlock()
 	for _, h := range due {
+		if m.ears.still.Stale(h.Began, now) {
+			h.Text, h.Order = "", nil
+		}
 		m.ears.bot.Hear(h)
 	}
 }

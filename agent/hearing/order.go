@@ -47,6 +47,8 @@ func (m *microphone) final(v live.Event) {
 		m.countEcho()
 	case inference.ClassifyAnswer(text, true) != inference.HasWords:
 		text = "" // nothing was said
+	case m.ears.still.Stale(h.Began, time.Now()):
+		text = "" // it was said before the process stood still
 	case !addressed && !woken && m.ears.spoken.echoes(text, h.Began, h.Ended):
 		m.countEcho()
 		text = ""

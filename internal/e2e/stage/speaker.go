@@ -35,7 +35,7 @@ func (s *Stage) AddSpeaker(ctx context.Context, identity string, attributes map[
 	if err != nil {
 		return nil, nil, fmt.Errorf("mint a speaker's token: %w", err)
 	}
-	return s.speaker(ctx, identity, token)
+	return NewSpeaker(ctx, s.URL(), identity, token)
 }
 
 // AddPerson is AddSpeaker for a viewer, who also sends messages.
@@ -44,12 +44,13 @@ func (s *Stage) AddPerson(ctx context.Context, identity string) (p *Speaker, lea
 	if err != nil {
 		return nil, nil, fmt.Errorf("mint a person's token: %w", err)
 	}
-	return s.speaker(ctx, identity, token)
+	return NewSpeaker(ctx, s.URL(), identity, token)
 }
 
-func (s *Stage) speaker(ctx context.Context, identity, token string) (p *Speaker, leave func(), err error) {
+// NewSpeaker joins the room of a token at a server, with a microphone, until leave is called.
+func NewSpeaker(ctx context.Context, url, identity, token string) (p *Speaker, leave func(), err error) {
 	p = &Speaker{Identity: identity, Room: lksdk.NewRoom(lksdk.NewRoomCallback())}
-	if err := p.Room.JoinWithContextAndToken(ctx, s.URL(), token, lksdk.WithAutoSubscribe(false)); err != nil {
+	if err := p.Room.JoinWithContextAndToken(ctx, url, token, lksdk.WithAutoSubscribe(false)); err != nil {
 		return nil, nil, fmt.Errorf("join as %s: %w", identity, err)
 	}
 	p.track, err = lksdk.NewLocalTrack(webrtc.RTPCodecCapability{MimeType: webrtc.MimeTypeOpus, ClockRate: sampleRate, Channels: 2})
