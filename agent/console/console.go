@@ -325,18 +325,7 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 		return nil
 	})
 	g.Go(s.rooms.open(ctx))
-	g.Go(func() error {
-		tick := time.NewTicker(time.Second)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-tick.C:
-				s.still.Check(time.Now())
-			}
-		}
-	})
+	g.Go(func() error { return s.watchStandstill(ctx) })
 
 	s.announce.Do(func() { s.announceURL(home) })
 	err = g.Wait()
@@ -347,6 +336,20 @@ func (s *Server) serve(ctx context.Context, ln net.Listener) error {
 		s.log.Warn().Int("requests", n).Msg("requests outlived the console")
 	}
 	return err
+}
+
+// watchStandstill shows, by its absence, that the process stands still.
+func (s *Server) watchStandstill(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			s.still.Check(time.Now())
+		}
+	}
 }
 
 // httpServer returns the HTTP server; its requests end with base.
