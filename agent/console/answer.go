@@ -106,6 +106,9 @@ func writeBody(w http.ResponseWriter, status int, kind string, body []byte) erro
 func readJSON(w http.ResponseWriter, r *http.Request, v any, mayBeEmpty bool) error {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err != nil {
+		if p, ok := errors.AsType[*problem](err); ok {
+			return p
+		}
 		if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			return refuse(http.StatusRequestEntityTooLarge, "body_too_large", "the body is larger than %d bytes", maxBody)
 		}
@@ -218,9 +221,24 @@ func changes(r *http.Request) bool {
 }
 
 // stoodStill refuses a request that may have waited while the process stood still: its sender gave up long ago.
-func stoodStill(http.ResponseWriter, *http.Request) error {
+func stoodStill() *problem {
 	return refuse(http.StatusServiceUnavailable, "stood_still", "the program stood still, and takes no order from before; try again in %v",
 		limit.DrainTime).after(int(limit.DrainTime / time.Second))
+}
+
+// freshBody refuses a body during which the process stood still.
+type freshBody struct {
+	io.ReadCloser
+	still *limit.Standstill
+}
+
+// Read implements io.Reader.
+func (b freshBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if now := time.Now(); b.still.Stale(now, now) {
+		return 0, stoodStill()
+	}
+	return n, err
 }
 
 // wrap returns a handler that answers errors as JSON and recovers from panics.
@@ -242,8 +260,9 @@ func (s *Server) wrap(h apiFunc) http.HandlerFunc {
 		}()
 		serve := h
 		if now := time.Now(); changes(r) && s.still.Stale(now, now) {
-			serve = stoodStill
+			serve = func(http.ResponseWriter, *http.Request) error { return stoodStill() }
 		}
+		r.Body = freshBody{r.Body, &s.still}
 		if err := serve(w, r); err != nil {
 			if p, ok := errors.AsType[*problem](err); ok && p.late {
 				s.detention.Wait(r.Context())

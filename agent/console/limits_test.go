@@ -61,6 +61,28 @@ func TestRequestsFromBeforeAStandstill(t *testing.T) {
 	code, _, _ := a.problem(t)
 	require.Equal(t, "stood_still", code)
 	refused(func() answer { return r.ask("POST", "/whip/match", "") })
+	u, err := url.Parse(r.URL())
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { // while its body is read
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", u.Host)
+		if err != nil {
+			return false
+		}
+		defer conn.Close()
+		_, _ = fmt.Fprintf(conn, "POST /api/instruction HTTP/1.1\r\nHost: %s\r\nContent-Length: 20\r\nExpect: 100-continue\r\n\r\n", u.Host)
+		in := bufio.NewReader(conn)
+		if line, _ := in.ReadString('\n'); !strings.Contains(line, "100 Continue") {
+			return false // still refused for the last one
+		}
+		_, _ = in.ReadString('\n')
+		console.StandStill(r.Server, time.Minute)
+		_, _ = io.WriteString(conn, `{"instruction": "y"}`)
+		resp, err := http.ReadResponse(in, nil)
+		if err != nil {
+			return false
+		}
+		return resp.Body.Close() == nil && resp.StatusCode == http.StatusServiceUnavailable
+	}, wait, 100*time.Millisecond)
 	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "").status)
 	require.Eventually(t, func() bool { return order().status == http.StatusOK }, wait, 100*time.Millisecond)
 }

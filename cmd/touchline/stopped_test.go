@@ -164,6 +164,13 @@ func stoodStill(t *testing.T, successor bool) {
 	words.Store("Hey Touchline, louder.")
 	signal(syscall.SIGSTOP)
 	defer signal(syscall.SIGCONT)
+	for _, pid := range family { // a busy machine stops a process a moment later
+		require.Eventually(t, func() bool {
+			stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+			_, state, _ := strings.Cut(string(stat), ") ")
+			return err != nil || state != "" && strings.ContainsAny(state[:1], "TZX") // one that has ended waits for its parent, which stands still
+		}, startWait, 10*time.Millisecond)
+	}
 	var old errgroup.Group
 	old.Go(func() error { return boss.Say(t.Context(), speech) })
 	old.Go(func() error {
@@ -172,13 +179,6 @@ func stoodStill(t *testing.T, successor bool) {
 		}
 		return nil
 	})
-	for _, pid := range family { // a busy machine stops a process a moment later
-		require.Eventually(t, func() bool {
-			stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-			_, state, _ := strings.Cut(string(stat), ") ")
-			return err != nil || state != "" && strings.ContainsAny(state[:1], "TZX") // one that has ended waits for its parent, which stands still
-		}, startWait, 10*time.Millisecond)
-	}
 	stopped := time.Now()
 	require.Error(t, order("The old order."), "the bot stands still")
 	for time.Since(stopped) < stillFor {
