@@ -217,7 +217,7 @@ func stoodStill(t *testing.T, successor bool) {
 	began := slices.MinFunc(fresh, func(a, b look.Record) int { return a.StartedAt.Compare(b.StartedAt) }).StartedAt
 	for _, s := range v.Seen().Talks {
 		if s.To.After(woke) {
-			require.False(t, s.From.Before(began), "sound from before, %v after the process woke; the first comment came %v after", s.From.Sub(woke), began.Sub(woke))
+			require.False(t, s.From.Before(began), "sound from before: %v after the wake, a comment %v", s.From.Sub(woke), began.Sub(woke))
 		}
 	}
 	serving := slices.DeleteFunc(slices.Clone(desks), func(d *desk) bool { return d.room(agentRoom) == nil })
