@@ -60,6 +60,8 @@ type Snapshot struct {
 	AlertNote string `json:"alert_note,omitempty"`
 	// Covered is why privacy masks cover the whole picture; "" when they do not.
 	Covered string `json:"covered,omitempty"`
+	// RegionsVersion is another one after each change of the room's regions; 0 without regions.
+	RegionsVersion uint32 `json:"regions_version,omitempty"`
 
 	ModelLoaded    bool   `json:"model_loaded"`
 	CaptureRunning bool   `json:"capture_running"` // a frame arrived in the last 2 s

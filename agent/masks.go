@@ -59,6 +59,14 @@ func (c *cover) reason() string {
 	return c.regions.Covered()
 }
 
+// version returns the version of the regions; 0 for none.
+func (c *cover) version() uint32 {
+	if c.regions == nil {
+		return 0
+	}
+	return c.regions.Masks().Version
+}
+
 // newest returns the newest decoded picture for a look.
 func (c *cover) newest(ctx context.Context) (media.VideoFrame, error) {
 	f, err := c.decoder.Latest(ctx)

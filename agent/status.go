@@ -196,6 +196,8 @@ func (s *Session) Snapshot() Snapshot {
 		AlertNote:    s.alertNote(now),
 		Covered:      s.cover.reason(),
 
+		RegionsVersion: s.cover.version(),
+
 		ModelLoaded:    model.Phase == inference.PhaseReady,
 		CaptureRunning: source.Fresh(now),
 		MonitorMode:    "IDLE",

@@ -118,7 +118,11 @@ func TestKeptRegions(t *testing.T) {
 		})
 		require.Contains(t, said, "kept masks not read")
 	}
-	begin(t, to, cfg, func(b *bot.Bot) { require.NoError(t, b.Regions.Clear()) })
+	begin(t, to, cfg, func(b *bot.Bot) {
+		was := b.Snapshot().RegionsVersion
+		require.NoError(t, b.Regions.Clear())
+		require.NotEqual(t, was, b.Snapshot().RegionsVersion, "pages read the regions anew")
+	})
 	begin(t, to, cfg, func(b *bot.Bot) {
 		require.Empty(t, b.Snapshot().Covered)
 		require.Empty(t, b.Regions.Saved().Regions)

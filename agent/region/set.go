@@ -34,7 +34,7 @@ type Set struct {
 	mu      sync.Mutex
 	list    []SavedRegion
 	unread  error  // of the kept regions
-	version uint32 // of the masks
+	version uint32 // of the regions
 
 	picture func() Picture             // may be nil
 	users   func(name string) []string // may be nil

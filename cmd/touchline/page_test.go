@@ -134,6 +134,17 @@ func plays(t *testing.T, b browser.Page, within time.Duration) {
 		return spy.shown >= spy.from + `+strconv.Itoa(shownMore)+` && delete spy.from })()`))
 }
 
+// snapshots waits until a page has taken snapshots of a room that changes each second.
+func snapshots(t *testing.T, b browser.Page) {
+	t.Helper()
+	_, err := browser.Eval[bool](b, soon, `new Promise((done) => {
+		const events = new EventSource('/api/events');
+		let n = 0;
+		events.addEventListener('snapshot', () => ++n === 4 && (events.close(), done(true)));
+	})`)
+	require.NoError(t, err)
+}
+
 // firstPicture returns the time from the request of the page to its first picture, in seconds.
 func firstPicture(t *testing.T, b browser.Page) float64 {
 	t.Helper()

@@ -37,7 +37,7 @@ func drawRegion(t *testing.T, b browser.Page, kind, name string, corners [][2]fl
 }
 
 // TestRegionsOnThePage draws a mask over the picture, changes its name and removes it. A zone that a rule names stays, and the form of rules
-// offers it.
+// offers it. A region of another page joins the list, and the focus stays in it.
 func TestRegionsOnThePage(t *testing.T) {
 	_, url := start(t, []string{
 		"TOUCHLINE_INFERENCE_ENGINE=scene", `TOUCHLINE_AGENT_ALERT_RULES=a person enters the zone "lawn"`,
@@ -63,6 +63,15 @@ func TestRegionsOnThePage(t *testing.T) {
 		return r.name === 'window' && r.kind === 'mask' && r.points.length === 3 && r.by === 'the page' && Math.abs(r.aspect - 16 / 9) < 0.02;
 	})`))
 	shoot(t, b, "regions")
+
+	eval(`(document.querySelector('.cams [aria-label="Edit lawn"]').focus(), true)`)
+	eval(`fetch('/api/regions/path', { method: 'PUT', headers: { 'Content-Type': 'application/json' },
+		body: JSON.stringify({ kind: 'line', points: [[0, 0], [1, 1]] }) }).then((r) => r.ok)`)
+	require.NoError(t, b.Until(soon, `document.querySelectorAll('.cams b')[2]?.textContent === 'path'`))
+	snapshots(t, b)
+	require.NoError(t, b.Until(soon, `document.activeElement.getAttribute('aria-label') === 'Edit lawn'`), "the focus is lost")
+	eval(`fetch('/api/regions/path', { method: 'DELETE' }).then((r) => r.ok)`)
+	require.NoError(t, b.Until(soon, `document.querySelectorAll('.cams li').length === 2`))
 
 	eval(`(document.querySelector('.cams [aria-label="Edit window"]').click(), document.getElementById('region-name').value = 'door', true)`)
 	require.NoError(t, b.Click("#region-save"))

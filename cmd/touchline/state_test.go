@@ -177,6 +177,30 @@ func editsPrompts(t *testing.T, b *browser.Browser) {
 	require.NoError(t, err)
 	assert.Contains(t, exported, "name: derby\nlabel: Our club copy\nprompt: |")
 	assert.Contains(t, exported, "\nspeech: false\nvoice_gain: -6.5\n")
+
+	// What is typed while the form is being saved stays.
+	_, err = browser.Eval[bool](b, soon, `(() => {
+		const real = window.fetch;
+		window.fetch = (path, o) => {
+			if (o?.method !== 'PUT') return real(path, o);
+			window.fetch = real;
+			return new Promise((go) => (window.send = go)).then(() => real(path, o));
+		};
+		return true;
+	})()`)
+	require.NoError(t, err)
+	enter("profile-prompt", "You call the derby.", "input")
+	require.NoError(t, b.Click("#profile-save"))
+	require.NoError(t, b.Until(soon, `window.send !== undefined`))
+	enter("profile-prompt", "You call the derby, loudly.", "input")
+	_, err = browser.Eval[bool](b, soon, `(window.send(), document.activeElement.blur(), true)`)
+	require.NoError(t, err)
+	says(t, b, soon, "profile-said", "Saved.")
+	require.NoError(t, b.Until(soon, `fetch('/api/profiles/derby').then((r) => r.text()).then((s) => s.includes('You call the derby.'))`))
+	snapshots(t, b)
+	typed, err := browser.Eval[string](b, soon, `document.getElementById('profile-prompt').value`)
+	require.NoError(t, err)
+	assert.Equal(t, "You call the derby, loudly.", typed)
 	require.NoError(t, b.Click("#profiles input[value=derby] + span"))
 	require.NoError(t, b.Until(soon, `document.getElementById('profile-pick').selectedOptions[0].text === 'Our club copy (own), in use'`))
 	require.NoError(t, b.Click("#profile-remove"))

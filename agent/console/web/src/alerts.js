@@ -1,6 +1,7 @@
 /** Alerts: the banner of a new one, and the drawer with the rules of the room and the last alerts. */
 import * as api from './api.js';
-import { h } from './panel.js';
+import { Order, h, put, refill } from './panel.js';
+import { sentence } from './view.js';
 import { clockTime, count } from './words.js';
 
 /** @param {string} id @returns {any} */
@@ -113,19 +114,31 @@ export function byChoice(id, now = 'auto') {
   return { select, note };
 }
 
+/**
+ * @typedef {object} Said
+ * @property {string} words @property {boolean} [bad]
+ * @property {string} [of] the rule that was tried, as JSON: for another one the result does not count
+ * @property {string} [typed] a new sentence that is not in force
+ */
+
 export class Alerts {
   /** @type {import('./types.js').Alert[]} newest first */
   #list = [];
   /** @type {import('./types.js').Rule[]} */
   #rules = [];
-  /** Results of trials by rule. @type {Map<string, string>} */
-  #tried = new Map();
+  /** What is said about a rule, by its id. @type {Map<string, Said>} */
+  #said = new Map();
+  /** The parts of a rule's row that change. @type {Map<string, {input: any, state: any, said: any}>} */
+  #rows = new Map();
+  #turn = 0; // of what the form says
+  #order = new Order(); // of the rules
+  #past = new Order(); // of the alerts
   #unseen = 0;
   #drawn = '';
   #shown = false;
   #note = h('p', { class: 'what' });
-  #rulesBox = h('ul', { class: 'cams', ariaLabel: 'Rules' });
-  #listBox = h('ol', { class: 'alerts', ariaLabel: 'Alerts, newest first' });
+  #rulesBox = h('ul', { class: 'cams', ariaLabel: 'Rules', tabIndex: -1 });
+  #listBox = h('ol', { class: 'alerts', ariaLabel: 'Alerts, newest first', tabIndex: -1 });
   #problem = h('small', { role: 'status' });
   #queue = h('p', { class: 'what', id: 'alert-queue' });
   #when = h('input', { id: 'rule-when', maxLength: 200, autocomplete: 'off', spellcheck: true, required: true, placeholder: 'somebody comes to the door' });
@@ -148,6 +161,7 @@ export class Alerts {
     form.dataset.needs = 'rules';
     this.#rulesBox.dataset.needs = 'rules';
     form.querySelector('#rule-try')?.addEventListener('click', () => void this.#try(''));
+    form.addEventListener('input', () => this.#tell(''));
     form.addEventListener('submit', (e) => {
       e.preventDefault();
       void this.#add();
@@ -173,7 +187,7 @@ export class Alerts {
     this.#badge();
     this.#drawList();
     void this.#load();
-    void this.#past();
+    void this.#loadPast();
     void this.#offer();
   }
 
@@ -184,8 +198,10 @@ export class Alerts {
   }
 
   /** Loads the alerts from before this page was opened. */
-  async #past() {
+  async #loadPast() {
+    const newest = this.#past.ask();
     const { alerts } = await api.alerts().catch(() => ({ alerts: [] }));
+    if (!newest()) return;
     const known = new Set(this.#list.map((a) => a.id));
     this.#list = [...this.#list, ...alerts.filter((a) => !known.has(a.id)).reverse()].sort((a, b) => b.at.localeCompare(a.at)).slice(0, KEPT);
     this.#drawList();
@@ -201,28 +217,36 @@ export class Alerts {
     const r = this.#rules.find((x) => x.id === id);
     const rule = r ? plainRule(r) : this.#entered();
     if (!rule.when) return;
-    const say = (words) => {
-      if (r) this.#tried.set(id, words);
-      else this.#problem.textContent = words;
-      this.#drawRules();
-    };
-    say('Trying …');
-    try {
-      say(trialWords((await api.tryRule(rule, 20)).trials));
-    } catch (err) {
-      say(err.message);
-    }
+    const trying = r ? this.#about(id, { words: 'Trying …', of: JSON.stringify(rule) }) : this.#tell('Trying …');
+    const words = await api.tryRule(rule, 20).then(({ trials }) => trialWords(trials), (err) => err.message);
+    if (!r && trying === this.#turn) this.#tell(words);
+    if (r && trying === this.#said.get(id)) this.#about(id, { ...trying, words });
   }
 
   async #load() {
+    const newest = this.#order.ask();
     try {
       const { rules, note } = await api.rules();
+      if (!newest()) return;
       this.#rules = rules;
       this.#say(note ?? (rules.length ? '' : 'A rule is a sentence. When the pictures show it, an alert is raised.'));
       this.#drawRules();
     } catch (err) {
-      this.#say(err.message);
+      if (newest()) this.#say(err.message);
     }
+  }
+
+  /** Says something in the form. @param {string} words @returns {number} the turn, which the next one ends */
+  #tell(words) {
+    this.#problem.textContent = words;
+    return ++this.#turn;
+  }
+
+  /** Says something about a rule. @param {string} id @param {Said} said */
+  #about(id, said) {
+    this.#said.set(id, said);
+    this.#drawRules();
+    return said;
   }
 
   #say(words) {
@@ -234,35 +258,68 @@ export class Alerts {
     const rule = this.#entered();
     if (!rule.when) return;
     await this.#change(() => api.addRule(rule), () => {
-      this.#when.value = '';
+      if (this.#when.value.trim() === rule.when) this.#when.value = '';
     });
   }
 
-  /** @param {() => Promise<any>} call @param {() => void} [done] */
-  async #change(call, done) {
-    this.#problem.textContent = '';
+  /** @param {() => Promise<any>} call @param {() => void} [done] @param {(words: string) => void} [say] shows why it is refused */
+  async #change(call, done, say = (words) => void this.#tell(words)) {
+    say('');
     try {
       await call();
       done?.();
     } catch (err) {
-      this.#problem.textContent = err.message;
+      say(err.message);
     }
     await this.#load();
   }
 
+  /**
+   * Changes a rule. Its row says why a change is refused.
+   * @param {string} id @param {() => Promise<any>} call @param {{done?: () => void, typed?: string}} [also] typed: its new sentence
+   */
+  #changeRule(id, call, { done, typed } = {}) {
+    return this.#change(call, () => {
+      this.#said.delete(id);
+      done?.();
+    }, (why) => this.#about(id, { words: why && sentence(typed ? `Not changed: ${why}` : why), typed, bad: true }));
+  }
+
   #drawRules() {
-    const key = JSON.stringify(this.#rules.map((r) => [r, this.#tried.get(r.id)]));
+    this.#remake();
+    for (const r of this.#rules) {
+      const row = this.#rows.get(r.id);
+      if (!row) continue;
+      const said = this.#saidOf(r);
+      put(row.state, `${r.level ?? 'warning'}; ${ruleState(r)}`);
+      row.state.dataset.tone = r.on || r.problem ? 'bad' : '';
+      put(row.said, said?.words && said.typed ? `${said.words} In force: “${r.when}”.` : said?.words ?? '');
+      row.said.dataset.tone = said?.bad ? 'bad' : '';
+      const when = said?.typed ?? r.when;
+      if (row.input !== document.activeElement && row.input.value !== when) row.input.value = when;
+    }
+  }
+
+  /** What is said about a rule, unless the rule has changed since. @param {import('./types.js').Rule} r */
+  #saidOf(r) {
+    const said = this.#said.get(r.id);
+    return said?.of && said.of !== JSON.stringify(plainRule(r)) ? undefined : said;
+  }
+
+  /** Makes the rows anew when a rule has changed, and nobody writes in one. */
+  #remake() {
+    const key = JSON.stringify(this.#rules.map((r) => [r.id, plainRule(r), Boolean(r.snoozed_until)]));
     if (key === this.#drawn || this.#rulesBox.querySelector('details[open]')) return;
     if (this.#rulesBox.contains(document.activeElement) && document.activeElement?.matches('input, textarea')) return;
     this.#drawn = key;
-    const focused = document.activeElement?.id;
-    this.#rulesBox.replaceChildren(...this.#rules.map((r) => this.#rule(r)));
-    if (focused && focused !== document.activeElement?.id) $(focused)?.focus({ preventScroll: true });
+    this.#rows.clear();
+    refill(this.#rulesBox, this.#rules.map((r) => this.#rule(r)));
   }
 
   /** @param {import('./types.js').Rule} r */
   #rule(r) {
     const name = r.name || r.when;
+    const now = () => this.#rules.find((x) => x.id === r.id) ?? r; // the row may be older
     const input = h('textarea', { id: `rule-${r.id}`, value: r.when, maxLength: 200, rows: Math.ceil(r.when.length / LINE), ariaLabel: 'Rule' });
     input.addEventListener('keydown', (e) => {
       if (e.key !== 'Enter' || e.isComposing) return;
@@ -272,28 +329,32 @@ export class Alerts {
     input.addEventListener('change', () => {
       const when = input.value.trim().replace(/\s+/g, ' ');
       input.blur();
-      if (when && when !== r.when) void this.#change(() => api.setRule(r.id, { ...plainRule(r), when }));
-      else input.value = r.when;
+      if (when && when !== now().when) void this.#changeRule(r.id, () => api.setRule(r.id, { ...plainRule(now()), when }), { typed: when });
+      else this.#about(r.id, { words: '' });
     });
     const remove = h('button', { class: 'quiet', type: 'button', id: `rule-remove-${r.id}`, ariaLabel: `Remove “${name}”` }, 'Remove');
-    remove.addEventListener('click', () => void this.#change(() => api.removeRule(r.id)));
-    const small = h('small', {}, `${r.level ?? 'warning'}; ${ruleState(r)}`);
-    small.dataset.tone = r.on || r.problem ? 'bad' : '';
-    const button = (words, label, act) => {
-      const b = h('button', { class: 'quiet', type: 'button', ariaLabel: `${label} “${name}”` }, words);
+    remove.addEventListener('click', () => void this.#changeRule(r.id, () => api.removeRule(r.id)));
+    const state = h('small', {});
+    const said = h('small', { role: 'status' });
+    this.#rows.set(r.id, { input, state, said });
+    const button = (id, words, label, act) => {
+      const b = h('button', { class: 'quiet', type: 'button', id: `rule-${r.id}-${id}`, ariaLabel: `${label} “${name}”` }, words);
       b.addEventListener('click', act);
       return b;
     };
     const row = h('div', { class: 'row' },
-      button('Try', 'Try', () => void this.#try(r.id)),
-      button('Test', 'Send a test alert of', () => void this.#change(() => api.testRule(r.id))),
-      r.snoozed_until ? button('Wake', 'End the snooze of', () => void this.#change(() => api.snoozeRule(r.id, '0s')))
-        : button('Snooze 10 min', 'Snooze', () => void this.#change(() => api.snoozeRule(r.id, '10m'))));
-    return h('li', {}, input, remove, small, h('small', { role: 'status' }, this.#tried.get(r.id) ?? ''), row, this.#more(r));
+      button('try', 'Try', 'Try', () => void this.#try(r.id)),
+      button('test', 'Test', 'Send a test alert of', () => void this.#changeRule(r.id, () => api.testRule(r.id))),
+      r.snoozed_until ? button('snooze', 'Wake', 'End the snooze of', () => void this.#changeRule(r.id, () => api.snoozeRule(r.id, '0s')))
+        : button('snooze', 'Snooze 10 min', 'Snooze', () => void this.#changeRule(r.id, () => api.snoozeRule(r.id, '10m'))));
+    return h('li', {}, input, remove, state, said, row, this.#more(r, now));
   }
 
-  /** The form with the other fields of a rule. @param {import('./types.js').Rule} r */
-  #more(r) {
+  /**
+   * The form with the other fields of a rule.
+   * @param {import('./types.js').Rule} r @param {() => import('./types.js').Rule} now the rule in force
+   */
+  #more(r, now) {
     const inputs = FIELDS.map(([key, label, example]) => {
       const value = r[key] ?? '';
       return /** @type {const} */ ([key, label, h('input', { id: `rule-${r.id}-${key}`, value: Array.isArray(value) ? value.join(', ') : value, placeholder: example, autocomplete: 'off' })]);
@@ -307,13 +368,15 @@ export class Alerts {
     const box = h('details', {}, h('summary', {}, 'More'), form);
     form.addEventListener('submit', (e) => {
       e.preventDefault();
-      const rule = { when: r.when, by: by.select.value, level: level.value, interrupt: interrupt.checked };
+      const rule = { when: now().when, by: by.select.value, level: level.value, interrupt: interrupt.checked };
       for (const [key, , input] of inputs) {
         const text = input.value.trim();
         if (text) rule[key] = key === 'days' ? text.split(/[ ,]+/) : text;
       }
-      void this.#change(() => api.setRule(r.id, rule), () => {
-        box.open = false;
+      void this.#changeRule(r.id, () => api.setRule(r.id, rule), {
+        done: () => {
+          box.open = false;
+        },
       });
     });
     return box;
@@ -355,17 +418,18 @@ export class Alerts {
   }
 
   #drawList() {
-    this.#listBox.replaceChildren(...this.#list.map((a) => {
+    refill(this.#listBox, this.#list.map((a) => {
       const link = h('a', { href: api.alertFrameURL(a.id), target: '_blank', rel: 'noopener' }, framed(h('img', { src: api.alertFrameURL(a.id, 160), alt: 'The frame of the alert', loading: 'lazy' }), a.box));
       const row = h('div', { class: 'row' });
       row.dataset.needs = 'rules';
       if (!a.acked_by) {
-        const ack = h('button', { class: 'quiet', type: 'button', ariaLabel: `Acknowledge “${a.name}”` }, 'Seen');
+        const ack = h('button', { class: 'quiet', type: 'button', id: `alert-seen-${a.id}`, ariaLabel: `Acknowledge “${a.name}”` }, 'Seen');
         ack.addEventListener('click', () => void this.#change(() => api.ackAlert(a.id)));
         row.append(ack);
       }
-      const remove = h('button', { class: 'quiet', type: 'button', ariaLabel: `Delete the alert “${a.name}”` }, 'Delete');
+      const remove = h('button', { class: 'quiet', type: 'button', id: `alert-delete-${a.id}`, ariaLabel: `Delete the alert “${a.name}”` }, 'Delete');
       remove.addEventListener('click', () => void this.#change(() => api.deleteAlert(a.id), () => {
+        this.#past.ask()(); // what was read before has it
         this.#list = this.#list.filter((x) => x.id !== a.id);
         this.#drawList();
       }));

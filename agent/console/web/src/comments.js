@@ -2,6 +2,7 @@
 import { frameURL } from './api.js';
 import { moment } from './clock.js';
 import { clockTime, count, frameName, seconds } from './words.js';
+import { refill } from './panel.js';
 import { age, alignment, meanwhile } from './view.js';
 
 const KEPT = 60;
@@ -13,6 +14,9 @@ export function pick(ids, most) {
   if (ids.length <= most) return ids;
   return Array.from({ length: most }, (_, i) => ids[Math.round((i * (ids.length - 1)) / (most - 1))]);
 }
+
+/** Tells a record from those of a server that was started anew. @param {import('./types.js').CycleRecord} r */
+const rowKey = (r) => `${r.cycle} ${r.inference_start}`;
 
 export class Comments {
   /** @type {import('./score-layout.js').Cycle[]} that arrived while the reader holds the list */
@@ -63,7 +67,8 @@ export class Comments {
     const items = this.state.cycles.filter((c) => this.#listed(c)).slice(-KEPT);
     this.#waiting = [];
     this.#seenAll();
-    this.el.list.replaceChildren(...items.map((c) => this.#item(c)).reverse());
+    const old = new Map([...this.el.list.children].map((li) => [li.dataset.key, li]));
+    refill(this.el.list, items.map((c) => old.get(rowKey(c.record)) ?? this.#item(c)).reverse());
     this.#ages();
     this.#now();
   }
@@ -134,7 +139,7 @@ export class Comments {
   #item(c) {
     const r = c.record;
     const li = document.createElement('li');
-    li.dataset.outcome = r.outcome;
+    Object.assign(li.dataset, { outcome: r.outcome, key: rowKey(r) });
     const at = [r.started_at, r.inference_end, r.newest_frame_at].map(moment).find(Number.isFinite) ?? NaN;
 
     const head = make('p', 'when');

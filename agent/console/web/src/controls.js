@@ -3,6 +3,7 @@
  * control shows it as pending.
  */
 import * as api from './api.js';
+import { refill } from './panel.js';
 import { instructionState, voiceNote } from './view.js';
 
 const PATIENCE = 6000; // ms after which a missing confirmation is reported
@@ -92,7 +93,8 @@ export class InstructionBox {
       this.#stage = 'acted';
       this.#say();
     });
-    state.on('snapshot', (s) => {
+    state.on('snapshot', () => {
+      const s = state.known.snapshot;
       if (this.#stage === 'waits' && !waits(s, this.#sent)) this.#stage = s.instruction === this.#sent ? 'set' : 'rest';
       this.#say();
     });
@@ -127,11 +129,14 @@ export class InstructionBox {
     }
     this.#sent = text;
     this.#stage = 'sent';
+    this.confirm.drop('instruction');
     this.#say();
+    const mine = () => this.#sent === text && this.#stage === 'sent'; // or something newer is said
     try {
       const before = this.state.known.snapshot?.command?.at;
       const s = await (text ? api.setInstruction(text) : api.clearInstruction());
-      if (s?.command && s.command.at !== before) return this.#did(s.command);
+      if (!mine()) return undefined;
+      if (s?.command && s.command.at !== before) return this.#did(s.command, text);
       if (waits(s, text)) {
         this.#stage = 'waits';
         if ($('instruction').value.trim() === text) $('instruction').value = '';
@@ -148,6 +153,7 @@ export class InstructionBox {
         this.#say();
       });
     } catch (err) {
+      if (!mine()) return;
       this.#stage = 'failed';
       this.#words = err.message;
       this.#say();
@@ -156,6 +162,7 @@ export class InstructionBox {
 
   /** Does a command at once. @param {string} name */
   async command(name) {
+    this.confirm.drop('instruction');
     try {
       this.#did((await api.command(name)).command);
     } catch (err) {
@@ -165,11 +172,11 @@ export class InstructionBox {
     }
   }
 
-  /** @param {import('./types.js').Done} done */
-  #did(done) {
+  /** @param {import('./types.js').Done} done @param {string} [text] that was it */
+  #did(done, text) {
     this.#stage = 'done';
     this.#words = done.effect;
-    $('instruction').value = '';
+    if ($('instruction').value.trim() === text) $('instruction').value = '';
     this.#say();
   }
 
@@ -216,11 +223,12 @@ export class Profiles {
     const names = list.map((p) => `${p.name}\n${p.label}`).join('\n\n');
     if (names !== this.#names) {
       this.#names = names;
-      $('profiles').replaceChildren(...list.map((p) => {
+      refill($('profiles'), list.map((p) => {
         const label = document.createElement('label');
         label.className = 'profile';
         const input = document.createElement('input');
         input.type = 'radio';
+        input.id = `choose-${p.name}`;
         input.name = 'profile';
         input.value = p.name;
         input.addEventListener('change', () => void this.#choose(p));

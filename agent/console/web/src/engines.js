@@ -112,6 +112,7 @@ export class Engines {
   onVoices = () => {};
   /** What the list was read for: the engine in force, whether a change is under way, and the language. */
   #of = '';
+  #problem = ''; // of the server, as last seen
 
   /** @param {import('./state.js').State} state */
   constructor(state) {
@@ -121,21 +122,32 @@ export class Engines {
     state.on('snapshot', () => this.draw());
   }
 
+  /** The drawer was opened. */
+  shown() {
+    this.#problem = '';
+    this.#say('', '', '');
+    return this.load();
+  }
+
   /** Reads the list. */
   async load() {
     this.#again.disabled = true;
-    this.#of = this.#now();
+    const of = this.#of = this.#now();
+    let failed = '';
     try {
       const known = await api.engines();
+      if (of !== this.#of) return; // a newer list is on its way
       this.#options = known.engines;
       this.voices = known.voices ?? [];
-      this.#say('', '');
+      this.#over('list');
       this.onVoices();
     } catch (err) {
-      this.#say('bad', err.message);
+      if (of !== this.#of) return;
+      failed = err.message;
     }
     this.#again.disabled = false;
     this.draw();
+    if (failed) this.#say('list', 'bad', failed);
   }
 
   #now() {
@@ -160,7 +172,11 @@ export class Engines {
       row.setAttribute('aria-pressed', String(o.in_force));
     });
     while (this.#list.children.length > this.#options.length) this.#list.lastChild.remove();
-    if (s?.engine_problem) this.#say('bad', `${s.engine_problem[0].toUpperCase()}${s.engine_problem.slice(1)}.`);
+    const problem = s?.engine_problem ?? '';
+    if (problem === this.#problem) return;
+    this.#problem = problem;
+    if (problem) this.#say('problem', 'bad', `${problem[0].toUpperCase()}${problem.slice(1)}.`);
+    else this.#over('problem');
   }
 
   /** @param {number} i */
@@ -172,18 +188,23 @@ export class Engines {
 
   /** @param {import('./types.js').EngineOption} o */
   async #choose({ engine, model, server }) {
-    this.#say('wait', 'Asked.');
+    this.#say('choice', 'wait', 'Asked.');
     try {
       await api.setEngine({ engine, model, server });
-      this.#say('', '');
+      this.#over('choice');
     } catch (err) {
-      this.#say('bad', err.message);
+      this.#say('choice', 'bad', err.message);
     }
   }
 
-  /** @param {string} tone @param {string} words */
-  #say(tone, words) {
-    this.#note.dataset.tone = tone;
+  /** @param {string} of list, problem or choice @param {string} tone @param {string} words */
+  #say(of, tone, words) {
+    Object.assign(this.#note.dataset, { of, tone });
     this.#note.textContent = words;
+  }
+
+  /** Removes what is said, unless it is of something else. @param {string} of */
+  #over(of) {
+    if (this.#note.dataset.of === of) this.#say('', '', '');
   }
 }

@@ -96,6 +96,7 @@ export class Events {
     try {
       await this.#stream.probe({ clock: this.#on.clock });
     } catch (err) {
+      if (this.#source) return; // opened again meanwhile
       if (err instanceof api.ApiError && err.status === 404) {
         await this.#absent();
         return;
@@ -119,7 +120,7 @@ export class Events {
       this.open();
       return;
     } catch {
-      // Retried below.
+      if (this.#source) return; // opened again meanwhile
     }
     this.#timer = setTimeout(() => void this.#absent(), spread(LOOK));
   }

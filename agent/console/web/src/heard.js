@@ -158,7 +158,7 @@ export class HeardStrip {
     if (!done) return;
     this.#lines.list = [];
     live.textContent = 'What people said is deleted.';
-    list.focus({ preventScroll: true });
+    if (document.activeElement === remove) list.focus({ preventScroll: true });
     this.#draw();
   }
 
@@ -207,7 +207,7 @@ export class HeardStrip {
       if (!done) return;
       this.#lines.forget(identity);
       this.el.live.textContent = `All that ${who} said is deleted.`;
-      this.el.list.focus({ preventScroll: true });
+      if (document.activeElement === button) this.el.list.focus({ preventScroll: true });
       this.#draw();
     });
     show('off');

@@ -55,6 +55,39 @@ export class Panel {
   }
 }
 
+/** Sets the text of an element, if it is another one: screen readers say a text again that is set again. */
+export function put(el, words) {
+  if (el.textContent !== words) el.textContent = words;
+}
+
+/**
+ * Replaces the rows of a list. The focus stays on the element with the same id, or else on the list.
+ * @param {HTMLElement} list @param {Node[]} rows
+ */
+export function refill(list, rows) {
+  const at = /** @type {HTMLElement | null} */ (list.contains(document.activeElement) ? document.activeElement : null);
+  list.replaceChildren(...rows);
+  if (!at) return;
+  const next = at.isConnected ? at : [...list.querySelectorAll('[id]')].find((el) => el.id === at.id) ?? list;
+  /** @type {HTMLElement} */ (next).focus({ preventScroll: true });
+}
+
+/** The order of requests, to drop a late answer: one to a request from before the newest answer. */
+export class Order {
+  #asked = 0;
+  #answered = 0;
+
+  /** Counts a request. @returns {() => boolean} to be called with its answer: whether the answer is not late */
+  ask() {
+    const nth = ++this.#asked;
+    return () => {
+      if (nth < this.#answered) return false;
+      this.#answered = nth;
+      return true;
+    };
+  }
+}
+
 /**
  * @param {string} tag @param {Record<string, any>} [props] @param {...(Node|string)} children
  * @returns {any}

@@ -1,6 +1,6 @@
 /** The drawer with what people write for the engine: profiles of the room, and its match sheet. */
 import * as api from './api.js';
-import { h } from './panel.js';
+import { Order, h } from './panel.js';
 
 const KINDS = { changed: ' (changed)', own: ' (own)' };
 const LETTERS = 1500; // of a sheet in the prompt, agent.MaxSheet
@@ -46,7 +46,9 @@ export class PromptsPanel {
   #drawn = '';
   #chosen = ''; // name of the profile in the form; "" is a new one
   #dirty = false;
+  #was = ''; // the profile that the form has replaced, until a snapshot has the new one
   #sheetDirty = false;
+  #order = new Order(); // of the sheet
   #pick = h('select', { id: 'profile-pick' });
   #name = h('input', { id: 'profile-name', maxLength: 40, pattern: '[a-z0-9][a-z0-9_\\-]*', required: true, autocomplete: 'off', spellcheck: false, placeholder: 'cup-final' });
   #label = h('input', { id: 'profile-label', maxLength: 40, required: true, autocomplete: 'off' });
@@ -136,7 +138,11 @@ export class PromptsPanel {
     this.#pick.replaceChildren(...list.map((p) => h('option', { value: p.name }, `${p.label || p.name}${KINDS[p.kind] ?? ''}${p.name === active ? ', in use' : ''}`)));
     if (!this.#chosen && this.#dirty) this.#pick.prepend(h('option', { value: '' }, 'new profile'));
     this.#pick.value = this.#chosen;
-    if (!this.#dirty) this.#fill(list.find((p) => p.name === this.#chosen));
+    const p = list.find((x) => x.name === this.#chosen);
+    if (!this.#dirty && JSON.stringify(p) !== this.#was) {
+      this.#was = '';
+      this.#fill(p);
+    }
     this.#buttons();
   }
 
@@ -168,7 +174,7 @@ export class PromptsPanel {
   #choose(name) {
     this.#chosen = name;
     this.#dirty = false;
-    this.#drawn = '';
+    this.#was = this.#drawn = '';
     this.#say('', '');
     this.#draw();
   }
@@ -192,11 +198,21 @@ export class PromptsPanel {
 
   /** @param {string} name @param {() => Promise<any>} call @param {string} done */
   async #change(name, call, done) {
+    const entered = () => JSON.stringify([this.#chosen, this.#name.value, this.#form()]);
+    const [chosen, sent] = [this.#chosen, entered()];
+    const was = name === chosen ? JSON.stringify(this.#profiles().find((p) => p.name === name)) : '';
     this.#say('', '');
     try {
       await call();
-      this.#chosen = name;
-      this.#dirty = false;
+      if (entered() === sent) {
+        this.#chosen = name;
+        this.#dirty = false;
+        this.#was = was;
+      } else if (this.#chosen !== chosen) {
+        return; // another profile is in the form
+      } else if (this.#name.value.trim() === name) {
+        this.#chosen = name; // it was edited further meanwhile
+      }
       this.#drawn = '';
       this.#say('on', done);
       this.#draw();
@@ -229,22 +245,27 @@ export class PromptsPanel {
 
   async #loadSheet() {
     if (this.#sheetDirty) return;
+    const newest = this.#order.ask();
     try {
       const sheet = await api.sheet();
-      if (this.#sheetDirty) return;
+      if (this.#sheetDirty || !newest()) return;
       this.#sheet.value = sheet.text;
       this.#saySheet('', sheetState(sheet));
     } catch (err) {
-      this.#saySheet('bad', err.message);
+      if (newest()) this.#saySheet('bad', err.message);
     }
   }
 
   /** @param {string} text */
   async #saveSheet(text) {
+    const sent = this.#sheet.value;
     try {
       const sheet = await api.putSheet(text);
-      this.#sheetDirty = false;
-      this.#sheet.value = sheet.text;
+      this.#order.ask()(); // what was read before is out of date
+      if (this.#sheet.value === sent) {
+        this.#sheetDirty = false;
+        this.#sheet.value = sheet.text;
+      }
       this.#saySheet('on', sheetState(sheet));
     } catch (err) {
       this.#saySheet('bad', err.message);

@@ -1,6 +1,6 @@
 /** The drawer with privacy masks, zones and lines, which are drawn over the delayed picture while it is open. */
 import * as api from './api.js';
-import { h } from './panel.js';
+import { Order, h, put, refill } from './panel.js';
 import { blank, sign, unit } from './sight.js';
 
 const MOST = 16; // corners
@@ -54,7 +54,9 @@ export class RegionsPanel {
   #editing = '';
   #refused = ''; // why the last change failed
   #open = false;
-  #list = h('ul', { class: 'cams', ariaLabel: 'Regions' });
+  #drawn = '';
+  #order = new Order();
+  #list = h('ul', { class: 'cams', ariaLabel: 'Regions', tabIndex: -1 });
   #warning = h('p', { class: 'what', role: 'status' });
   #confirm = h('button', { class: 'act', type: 'button', id: 'regions-confirm', hidden: true }, 'They fit this picture');
   #clear = h('button', { class: 'quiet', type: 'button', id: 'regions-clear' }, 'Remove all');
@@ -105,6 +107,7 @@ export class RegionsPanel {
   shown() {
     this.#open = true;
     this.el.canvas.hidden = false;
+    this.#refuse('');
     void this.#load();
   }
 
@@ -121,43 +124,56 @@ export class RegionsPanel {
 
   /** Reads the regions anew. What is said about the last change stays. */
   async #load() {
+    const newest = this.#order.ask();
     try {
-      this.#show(await api.regions());
-      this.#problem.textContent = this.#refused;
+      const known = await api.regions();
+      if (!newest()) return;
+      this.#show(known);
+      put(this.#problem, this.#refused);
     } catch (err) {
-      this.#problem.textContent = err.message;
+      if (newest()) this.#problem.textContent = err.message;
     }
+  }
+
+  /** @param {string} why the last change failed; "" for none */
+  #refuse(why) {
+    this.#problem.textContent = this.#refused = why;
   }
 
   /** @param {() => Promise<import('./types.js').Regions>} call @returns {Promise<boolean>} whether it succeeded */
   async #change(call) {
-    this.#refused = '';
+    let why = '';
     try {
-      this.#show(await call());
+      const known = await call();
+      this.#order.ask()(); // what was read before is out of date
+      this.#show(known);
     } catch (err) {
-      this.#refused = err.message;
+      why = err.message;
     }
-    this.#problem.textContent = this.#refused;
-    return !this.#refused;
+    this.#refuse(why);
+    return !why;
   }
 
   /** @param {import('./types.js').Regions} known */
   #show(known) {
     this.#known = known;
+    this.#draw();
     const { regions, covered } = known;
+    const key = JSON.stringify([regions, covered]);
+    if (key === this.#drawn) return;
+    this.#drawn = key;
     this.#warning.hidden = !covered;
     this.#warning.textContent = covered ? `${covered[0].toUpperCase()}${covered.slice(1)}.` : '';
     this.#confirm.hidden = !regions.some((r) => r.rests);
     this.#clear.hidden = !regions.length && !covered;
-    this.#list.replaceChildren(...regions.map((r) => this.#row(r)));
+    refill(this.#list, regions.map((r) => this.#row(r)));
     this.el.canvas.setAttribute('aria-label', `On the picture: ${regions.map((r) => `${KINDS[r.kind]} ${r.name}`).join(', ') || 'no regions'}`);
-    this.#draw();
   }
 
   /** @param {import('./types.js').Region} r */
   #row(r) {
-    const edit = h('button', { class: 'quiet', type: 'button', ariaLabel: `Edit ${r.name}` }, 'Edit');
-    const remove = h('button', { class: 'quiet', type: 'button', ariaLabel: `Remove ${r.name}` }, 'Remove');
+    const edit = h('button', { class: 'quiet', type: 'button', id: `region-edit-${r.name}`, ariaLabel: `Edit ${r.name}` }, 'Edit');
+    const remove = h('button', { class: 'quiet', type: 'button', id: `region-remove-${r.name}`, ariaLabel: `Remove ${r.name}` }, 'Remove');
     edit.addEventListener('click', () => {
       this.#edit(r);
       this.#name.focus();
@@ -169,12 +185,18 @@ export class RegionsPanel {
 
   /** Puts a region, or none, in the form. @param {import('./types.js').Region} [r] */
   #edit(r) {
-    this.#editing = r?.name ?? '';
-    this.#title.textContent = r ? `Change “${r.name}”` : 'New region';
+    this.#refuse('');
+    this.#about(r?.name ?? '');
     this.#name.value = this.#editing;
     this.#kind.value = r?.kind ?? this.#kind.value;
     this.#describe();
     this.#set(r?.points ?? []);
+  }
+
+  /** @param {string} name of the region in the form; "" for a new one */
+  #about(name) {
+    this.#editing = name;
+    this.#title.textContent = name ? `Change “${name}”` : 'New region';
   }
 
   #describe() {
@@ -191,9 +213,12 @@ export class RegionsPanel {
   }
 
   async #save() {
-    const name = this.#name.value.trim();
-    const region = { name, kind: this.#kind.value, points: this.#points };
-    if (await this.#change(() => api.putRegion(this.#editing || name, region))) this.#edit();
+    const form = () => ({ name: this.#name.value.trim(), kind: this.#kind.value, points: this.#points });
+    const [editing, region] = [this.#editing, form()];
+    const sent = JSON.stringify(region);
+    if (!(await this.#change(() => api.putRegion(editing || region.name, region))) || this.#editing !== editing) return;
+    if (JSON.stringify(form()) === sent) this.#edit();
+    else if (editing) this.#about(region.name); // it was edited further meanwhile
   }
 
   /** @param {PointerEvent} e */

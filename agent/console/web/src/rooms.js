@@ -83,7 +83,8 @@ class TileView {
     this.sure.hidden = !on;
     this.link.inert = on;
     this.off.hidden = on;
-    (on ? this.no : this.off).focus();
+    const at = document.activeElement;
+    if (at === document.body || this.el.contains(at)) (on ? this.no : this.off).focus(); // or the reader has gone on
   }
 
   async #callOff() {
@@ -270,7 +271,7 @@ $('ask').addEventListener('submit', async (e) => {
   tell('wait', `Requesting a commentator for “${room}”.`);
   try {
     await api.call('POST', '/api/rooms', { room });
-    $('ask-room').value = '';
+    if ($('ask-room').value.trim() === room) $('ask-room').value = '';
     asked = room;
     tell('wait', `Requested. Waiting for the commentator to join “${room}”.`);
     askedTimer = setTimeout(() => tell('wait', `No commentator has joined “${room}” through this worker; another worker may serve it.`), ARRIVES);

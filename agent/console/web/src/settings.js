@@ -125,7 +125,7 @@ export class SettingsPanel {
   /** Called when the drawer opens. */
   shown() {
     this.draw();
-    void this.engines.load();
+    void this.engines.shown();
     if (!this.#bounded) api.settings().then(({ settings }) => this.#bound(settings), () => {}); // the server refuses what is out of bounds
   }
 
@@ -180,7 +180,7 @@ export class SettingsPanel {
     }
     const unit = h('span', { class: 'unit', role: 'status' }, f.unit);
     const row = h('p', { class: f.wide ? 'field wide' : 'field' }, h('label', { for: id }, f.label), input, unit, note);
-    const entry = { f, input, unit, note, row, dirty: false };
+    const entry = { f, input, unit, note, row, dirty: false, turn: 0 };
     this.#fields.set(f.key, entry);
     input.addEventListener('input', () => {
       entry.dirty = true;
@@ -199,6 +199,8 @@ export class SettingsPanel {
 
   async #send(entry) {
     const { f, input, row } = entry;
+    const turn = ++entry.turn; // an answer to an older value says nothing
+    this.confirm.drop(`setting ${f.key}`);
     // Short messages replace the unit, so that nothing moves; only a refusal takes a line.
     const note = (tone, words) => {
       row.dataset.tone = tone;
@@ -213,6 +215,7 @@ export class SettingsPanel {
     note('wait', 'asked');
     try {
       await api.setSettings({ [f.key]: value });
+      if (turn !== entry.turn) return;
       this.confirm.expect(`setting ${f.key}`, (s) => same(s.settings?.[f.key], value), () => {
         entry.dirty = false;
         note('on', 'in force');
@@ -224,6 +227,7 @@ export class SettingsPanel {
         this.draw();
       });
     } catch (err) {
+      if (turn !== entry.turn) return;
       entry.dirty = false;
       note('bad', err.message);
       this.draw();

@@ -1,6 +1,6 @@
 /** Rights: what this client may do in the room. The Share drawer makes links that watch and links that steer. */
 import * as api from './api.js';
-import { h } from './panel.js';
+import { Order, h, refill } from './panel.js';
 import { dateTime } from './words.js';
 
 const STEER = ['watch', 'instruct', 'settings', 'sources', 'rules'];
@@ -42,9 +42,13 @@ export class Share {
   #what = h('select', { id: 'share-what' }, h('option', { value: 'watch' }, 'only watches'), h('option', { value: 'steer' }, 'steers'));
   #life = h('select', { id: 'share-life' }, ...LIVES.map(([v, w]) => h('option', { value: v, selected: v === '24h' }, w)));
   #link = h('input', { id: 'share-link', readOnly: true, ariaLabel: 'Link' });
+  #works = h('small', { role: 'status' }); // about the link that was made
   #said = h('small', { role: 'status' });
+  #unread = h('small', { role: 'status' }); // why the list was not read
   #made = h('div', { class: 'url', hidden: true });
-  #list = h('ul', { id: 'share-list', class: 'links' });
+  #list = h('ul', { id: 'share-list', class: 'links', tabIndex: -1 });
+  #id = ''; // of the link that was made
+  #order = new Order();
 
   /** @param {Location} page */
   constructor(page) {
@@ -52,7 +56,7 @@ export class Share {
     const copy = h('button', { class: 'act', type: 'button' }, 'Copy');
     copy.addEventListener('click', () => void this.#copy());
     this.#link.addEventListener('focus', () => this.#link.select());
-    this.#made.append(this.#link, copy);
+    this.#made.append(this.#link, copy, this.#works);
     const form = h('form', { class: 'share' },
       h('label', { for: 'share-what' }, 'A link that'), this.#what,
       h('label', { for: 'share-life' }, 'works for'), this.#life,
@@ -64,7 +68,7 @@ export class Share {
     this.body = h('div', { class: 'sharing' },
       h('p', { class: 'what' }, 'Who watches sees the picture and reads and hears the comments. Who steers may also change everything in this room.'),
       h('p', { class: 'what' }, STEERS_TOO),
-      form, this.#made, this.#said, this.#list);
+      form, this.#made, this.#said, this.#list, this.#unread);
     if (isLocal(page.hostname)) {
       this.body.append(h('p', { class: 'what' }, 'This page is open on this machine only. Start with --listen 0.0.0.0:8199 and open it by the address that is printed, so that links work elsewhere.'));
     }
@@ -72,25 +76,30 @@ export class Share {
 
   /** Shows the links of the room. */
   async refresh() {
+    const newest = this.#order.ask();
     try {
       const { links } = await api.links();
-      this.#list.replaceChildren(...links.map((link) => {
+      if (!newest()) return;
+      this.#unread.textContent = '';
+      if (links.some((link) => link.id === this.#id && link.revoked)) this.#made.hidden = true;
+      refill(this.#list, links.map((link) => {
         const row = h('li', {}, h('span', {}, aboutLink(link)));
         if (!link.revoked) {
-          const revoke = h('button', { class: 'quiet', type: 'button', title: 'Ends everything that it opened' }, 'Revoke');
+          const revoke = h('button', { class: 'quiet', type: 'button', id: `share-revoke-${link.id}`, title: 'Ends everything that it opened' }, 'Revoke');
           revoke.addEventListener('click', () => void this.#revoke(link.id));
           row.append(revoke);
         }
         return row;
       }));
     } catch (err) {
-      this.#said.textContent = err.message;
+      if (newest()) this.#unread.textContent = err.message;
     }
   }
 
   async #revoke(id) {
     try {
       await api.revokeLink(id);
+      if (id === this.#id) this.#made.hidden = true;
       this.#said.textContent = 'Revoked. It works no longer, nor do links that its holder made.';
     } catch (err) {
       this.#said.textContent = err.message;
@@ -99,11 +108,14 @@ export class Share {
   }
 
   async #make() {
+    const what = this.#what.value;
     try {
-      const made = await api.makeLink([this.#what.value], this.#life.value);
+      const made = await api.makeLink([what], this.#life.value);
+      this.#id = made.id;
       this.#link.value = linkTo(this.page, made.token);
       this.#made.hidden = false;
-      this.#said.textContent = `It ${this.#what.value === 'steer' ? 'steers' : 'only watches'} and works until ${dateTime(Date.parse(made.expires))}.`;
+      this.#said.textContent = '';
+      this.#works.textContent = `It ${what === 'steer' ? 'steers' : 'only watches'} and works until ${dateTime(Date.parse(made.expires))}.`;
       this.#link.focus();
       await this.refresh();
     } catch (err) {
@@ -114,10 +126,10 @@ export class Share {
   async #copy() {
     try {
       await navigator.clipboard.writeText(this.#link.value);
-      this.#said.textContent = 'Copied.';
+      this.#works.textContent = 'Copied.';
     } catch {
       this.#link.select(); // without TLS browsers have no clipboard
-      this.#said.textContent = 'Selected: copy it with Ctrl+C.';
+      this.#works.textContent = 'Selected: copy it with Ctrl+C.';
     }
   }
 }

@@ -1,7 +1,7 @@
 /** The source picker: the watched source, the others, and this browser as a camera. */
 import * as api from './api.js';
 import { Publisher, cameraSentence, cameraTrack, fileTrack, screenTrack } from './publish.js';
-import { h } from './panel.js';
+import { h, put } from './panel.js';
 import { sentence } from './view.js';
 import { hints, isChosen, looksLikeURL, rows, sourceSentence, stateWords, worldWords } from './source-words.js';
 
@@ -57,7 +57,7 @@ export class SourcePanel {
       void this.#address(this.#url.value.trim());
     });
     this.#whip.append(h('legend', {}, 'OBS, a phone, ffmpeg (WHIP)'),
-      copied('Server', this.#whipURL, (words) => this.#tell('', words)), copied('Bearer token', this.#whipKey, (words) => this.#tell('', words)),
+      copied('Server', this.#whipURL, (words) => this.#copied(words)), copied('Bearer token', this.#whipKey, (words) => this.#copied(words)),
       h('small', {}, 'In OBS: Settings, Stream, service “WHIP”; Output: keyframe interval 1 s, B-frames 0.'));
     this.body = h('div', { class: 'source' },
       this.#what, this.#note, this.#preview, this.#stop, this.#list,
@@ -65,6 +65,7 @@ export class SourcePanel {
         h('label', { class: 'pick', for: 'source-file' }, h('b', {}, 'A file'), h('small', {}, 'Played by this browser and published like a camera.'), this.#file)),
       this.#form, this.#whip, this.#running());
     this.publisher.onEnded = (sentence) => {
+      this.confirm.drop('source');
       this.#own(false);
       this.#tell('bad', sentence);
     };
@@ -81,10 +82,11 @@ export class SourcePanel {
     });
     b.addEventListener('click', async () => {
       const active = this.state.known.snapshot?.monitor_mode === 'ACTIVE';
+      this.confirm.drop('source');
       try {
         await (active ? api.stop() : api.start(''));
         this.#tell('wait', active ? 'Stopping.' : 'Starting.');
-        this.confirm.expect('running', (s) => (s.monitor_mode === 'ACTIVE') !== active, () => this.#tell('on', active ? 'Commenting has stopped.' : 'Commenting has started.'), () => this.#tell('bad', 'Not confirmed by the room.'));
+        this.confirm.expect('source', (s) => (s.monitor_mode === 'ACTIVE') !== active, () => this.#tell('on', active ? 'Commenting has stopped.' : 'Commenting has started.'), () => this.#tell('bad', 'Not confirmed by the room.'));
       } catch (err) {
         this.#tell('bad', err.message);
       }
@@ -175,7 +177,10 @@ export class SourcePanel {
       row.mark.hidden = !on;
       row.remove.hidden = !r.removable;
     }
-    this.#list.append(...list.map((r) => this.#rows.get(r.identity).el).filter((el, i) => this.#list.children[i] !== el));
+    list.forEach((r, i) => {
+      const { el } = this.#rows.get(r.identity);
+      if (this.#list.children[i] !== el) this.#list.insertBefore(el, this.#list.children[i] ?? null);
+    });
     this.#list.hidden = list.length === 0;
   }
 
@@ -189,6 +194,11 @@ export class SourcePanel {
     row.watch.addEventListener('click', () => void this.choose(`camera:${identity}`));
     row.remove.addEventListener('click', () => void this.#remove(row));
     return row;
+  }
+
+  #copied(words) {
+    this.confirm.drop('source');
+    this.#tell('', words);
   }
 
   #tell(tone, words) {
@@ -235,7 +245,7 @@ export class SourcePanel {
     try {
       const header = this.#header.value.trim();
       const added = await api.addSource(header ? { url, headers: [header] } : { url });
-      this.#url.value = this.#header.value = '';
+      if (this.#url.value.trim() === url) this.#url.value = this.#header.value = '';
       this.#expect((s) => s.source?.identity === added.identity && s.source.width > 0, added.identity, `“${added.name}” was added.`);
     } catch (err) {
       this.#tell('bad', err.message);
@@ -318,10 +328,6 @@ export class SourcePanel {
 /** @param {string} title @param {string} words @param {string} id */
 function pick(title, words, id) {
   return h('button', { class: 'pick', id }, h('b', {}, title), h('small', {}, words));
-}
-
-function put(el, words) {
-  if (el.textContent !== words) el.textContent = words;
 }
 
 /** A text with a copy button. @param {string} label @param {HTMLInputElement} input @param {(words: string) => void} tell */

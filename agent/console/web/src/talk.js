@@ -231,7 +231,7 @@ export class Talk {
       await api.setSettings({ hearing: offer });
       this.confirm.expect('hearing', (s) => s.settings?.hearing === offer, () => {
         over('');
-        $('talk').focus();
+        if ([document.body, $('talk-offer')].includes(document.activeElement)) $('talk').focus();
       }, () => over('Not confirmed by the room.'));
     } catch (err) {
       over(err.message);

@@ -101,6 +101,7 @@
  * @property {string} active_profile
  * @property {Profile[]} profiles
  * @property {Settings} settings
+ * @property {number} [regions_version] another one after each change of the regions
  * @property {boolean} [kept] changes last across restarts
  * @property {string} [state_problem] why they are not kept at present
  * @property {{waiting: number, kept: boolean, problem?: string}} [alert_queue] alerts that wait for webhooks and MQTT; absent without such a target
