@@ -3,6 +3,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -96,6 +97,21 @@ func TestAlertsOnThePage(t *testing.T) {
 	for _, b := range []*browser.Browser{b, phone} {
 		assert.Empty(t, problems(b), "errors on the console")
 	}
+
+	// A refused sentence stays to be corrected, beside the reason and the sentence in force, until the rule is edited again.
+	const short = "somebody is at the gate"
+	enter("rule-when", short, "input")
+	require.NoError(t, b.Click("#panel form .act"))
+	require.NoError(t, b.Until(soon, `document.querySelector('.cams textarea')?.value === '`+short+`'`))
+	id, err := browser.Eval[string](b, soon, `document.querySelector('.cams textarea').id`)
+	require.NoError(t, err)
+	endless := strings.Repeat("no ", 80) + "end"
+	enter(id, endless, "change")
+	const says = `document.querySelector('.cams [role=status]').textContent`
+	require.NoError(t, b.Until(soon, says+`.startsWith('Not changed: ') && `+says+`.endsWith('In force: “`+short+`”.')`), "it says %q", text(t, b, ".cams"))
+	require.NoError(t, b.Until(soon, `document.getElementById('`+id+`').value === '`+endless+`'`))
+	enter(id, "", "change")
+	require.NoError(t, b.Until(soon, says+` === '' && document.getElementById('`+id+`').value === '`+short+`'`), "it says %q", text(t, b, ".cams"))
 	p.interrupt(t)
 	assert.Zero(t, p.exitCode())
 }
