@@ -108,10 +108,12 @@ func TestAlertsOnThePage(t *testing.T) {
 	endless := strings.Repeat("no ", 80) + "end"
 	enter(id, endless, "change")
 	const says = `document.querySelector('.cams [role=status]').textContent`
-	require.NoError(t, b.Until(soon, says+`.startsWith('Not changed: ') && `+says+`.endsWith('In force: “`+short+`”.')`), "it says %q", text(t, b, ".cams"))
+	require.NoError(t, b.Until(soon, says+`.startsWith('Not changed: ') && `+says+`.endsWith('In force: “`+short+`”.')`),
+		"it says %q", text(t, b, ".cams"))
 	require.NoError(t, b.Until(soon, `document.getElementById('`+id+`').value === '`+endless+`'`))
 	enter(id, "", "change")
-	require.NoError(t, b.Until(soon, says+` === '' && document.getElementById('`+id+`').value === '`+short+`'`), "it says %q", text(t, b, ".cams"))
+	require.NoError(t, b.Until(soon, says+` === '' && document.getElementById('`+id+`').value === '`+short+`'`),
+		"it says %q", text(t, b, ".cams"))
 	p.interrupt(t)
 	assert.Zero(t, p.exitCode())
 }
