@@ -297,6 +297,64 @@ func TestOrdersWait(t *testing.T) {
 	})
 }
 
+// TestDeletedInstructions: what a participant asked for is taken back with what he said: in force, waiting, in looks, and for undo.
+// Instructions of others stay, and commenting goes on.
+func TestDeletedInstructions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, steady(500*time.Millisecond, time.Second), nil)
+		looks := func(words string) (n int) {
+			for _, l := range r.Looks.Traces() {
+				if strings.Contains(l.Text, words) {
+					n++
+				}
+			}
+			return n
+		}
+		instruct(t, r.Session, "a secret", person)
+		time.Sleep(10 * time.Second)
+		require.Positive(t, looks("a secret"))
+		instruct(t, r.Session, "only the goals", other)
+		mustCommand(t, r.Session, command.Undo, other)
+		require.Equal(t, "a secret", r.Snapshot().Instruction)
+		instruct(t, r.Session, "the referee", other)
+		instruct(t, r.Session, "another secret", person)
+		time.Sleep(10 * time.Second)
+		require.Equal(t, "another secret", r.Snapshot().Instruction)
+		instruct(t, r.Session, "another secret", person) // holds anew
+		instruct(t, r.Session, "the crowd", other)
+		require.Len(t, r.Snapshot().Waiting, 1)
+
+		r.ForgetHeard("cid")
+		require.Equal(t, "another secret", r.Snapshot().Instruction)
+		asked := len(r.engine.Questions())
+		for len(r.engine.Questions()) == asked { // its answer takes a while
+			time.Sleep(time.Millisecond)
+		}
+		r.ForgetHeard("ann")
+		snap := r.Snapshot()
+		require.Equal(t, []string{"", "", "ACTIVE"}, []string{snap.Instruction, snap.InstructionBy, snap.MonitorMode})
+		require.Nil(t, snap.Command, "it quotes an instruction")
+		require.Equal(t, "the crowd", snap.Waiting[0].Instruction)
+		time.Sleep(10 * time.Second)
+		require.Zero(t, looks("secret"))
+		require.Positive(t, looks("the referee"))
+		require.Equal(t, "the crowd", r.Snapshot().Instruction)
+		for range 20 {
+			_, _ = r.Command(command.Undo, other)
+			require.NotContains(t, r.Snapshot().Instruction, "secret")
+		}
+
+		instruct(t, r.Session, "the keeper", other)
+		time.Sleep(10 * time.Second)
+		instruct(t, r.Session, "from the page", "the page")
+		time.Sleep(10 * time.Second)
+		r.ForgetHeard("")
+		require.Zero(t, looks("the keeper"))
+		require.Equal(t, "from the page", r.Snapshot().Instruction)
+		r.stop()
+	})
+}
+
 // TestInstructionAgain: the same instruction of the same person is another one for the engine.
 func TestInstructionAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -87,7 +87,9 @@ func (s *Session) Hear(h Heard) {
 }
 
 // ForgetHeard deletes the speech of an identity, or of all if it is "", from prompts, looks and outputs, also what is being said now.
+// Instructions that were given in the room are taken back, as in command.Steering.
 func (s *Session) ForgetHeard(by string) {
+	s.Steering.ForgetHeard(by) // first: a look that begins now must not quote them
 	s.heardMu.Lock()
 	defer s.heardMu.Unlock()
 	s.forgotten.add(by, time.Now())

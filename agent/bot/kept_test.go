@@ -469,9 +469,15 @@ func TestRevokedLinksAreKept(t *testing.T) {
 	}
 }
 
-// TestForget: what the API deletes is deleted from the session and its outputs.
+// TestForget: what the API deletes is deleted from the session, its outputs and the state file.
 func TestForget(t *testing.T) {
-	begin(t, bot.OutputSettings{}, configs.Default().Bot(), func(b *bot.Bot) {
+	to := bot.OutputSettings{State: state.Config{Path: t.TempDir()}}
+	begin(t, to, configs.Default().Bot(), func(b *bot.Bot) {
+		_, err := b.Change(command.Change{Instruction: new("only my secret")}, prompt.InRoom+"ann")
+		require.NoError(t, err)
+	})
+	begin(t, to, configs.Default().Bot(), func(b *bot.Bot) {
+		require.Equal(t, "only my secret", b.Snapshot().Instruction)
 		began := time.Now()
 		for _, text := range []string{"a secret", "the rest of it"} {
 			b.Hear(agent.Heard{Segment: text, Identity: "ann", Text: text, Final: true, Caption: true, Began: began})
@@ -483,5 +489,9 @@ func TestForget(t *testing.T) {
 			require.NotContains(t, string(e), "secret")
 			require.NotContains(t, string(e), "rest")
 		}
+	})
+	begin(t, to, configs.Default().Bot(), func(b *bot.Bot) {
+		require.Empty(t, b.Snapshot().Instruction)
+		require.Equal(t, "ACTIVE", b.Snapshot().MonitorMode, "commenting goes on")
 	})
 }

@@ -3,6 +3,8 @@ package command
 import (
 	"slices"
 	"time"
+
+	"touchline/agent/prompt"
 )
 
 // maxWaiting bounds the instructions that wait; the oldest is dropped.
@@ -93,6 +95,30 @@ func (s *Steering) Tick(now time.Time) {
 		s.orders.waiting = slices.Clone(s.orders.waiting[1:])
 		s.remember(func() { s.actOn(w.Instruction, w.By, now) })
 		s.orders.schedule()
+		return nil
+	})
+}
+
+// ForgetHeard takes back the instructions of a participant, or of all participants if by is "", as they may have been spoken. Commenting
+// goes on without one, and Undo restores none of them.
+func (s *Steering) ForgetHeard(by string) {
+	gave := func(author string) bool { return prompt.GaveInRoom(author, by) }
+	_ = s.do(func() error {
+		s.past = slices.DeleteFunc(s.past, func(o order) bool {
+			return o.waits != "" || gave(o.before.by) || gave(o.after.by)
+		})
+		if s.done != nil && s.done.Command == Undo { // its effect quotes an instruction
+			s.done = nil
+		}
+		waiting := len(s.orders.waiting)
+		s.orders.waiting = slices.DeleteFunc(slices.Clone(s.orders.waiting), func(w WaitingOrder) bool { return gave(w.By) })
+		s.orders.schedule()
+		if s.state.Instruction != "" && gave(s.state.InstructionBy) {
+			s.state.Instruction, s.state.InstructionBy = "", ""
+			s.room.Look(s.now())
+		} else if len(s.orders.waiting) == waiting {
+			return ErrNothingTo
+		}
 		return nil
 	})
 }

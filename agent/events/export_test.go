@@ -8,6 +8,9 @@ func DataLines(text string) []byte { return dataLines(text) }
 // Waiting is the number of cycles whose pictures wait to be encoded.
 func Waiting(h *Hub) int { return len(h.frames.queue) }
 
+// LastID is the id of the last event.
+func LastID(h *Hub) uint64 { return h.next }
+
 // Bounds of the pictures of alerts.
 const (
 	AlertBytes = alertBytes

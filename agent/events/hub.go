@@ -6,6 +6,7 @@
 package events
 
 import (
+	"bytes"
 	"context"
 	"slices"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/alert"
 	"touchline/agent/look"
+	"touchline/agent/prompt"
 	"touchline/media/window"
 )
 
@@ -50,6 +52,9 @@ type item struct {
 	comment bool   // a comment's record, which the history has too
 	heard   bool   // speech of a person, for readers with the right only
 	by      string // the speaker
+	author  string // of the instruction in a record, whose room and JSON are the next fields
+	room    string
+	asked   []byte
 }
 
 // Options configure a Hub.
@@ -141,6 +146,9 @@ func (h *Hub) Record(r look.Record) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	it.named = SSE("record", withRoom(h.room, data))
+	if r.Instruction != "" {
+		it.author, it.room, it.asked = r.InstructionBy, h.room, slices.Concat([]byte(`"instruction":`), JSON(r.Instruction), []byte(","))
+	}
 	for _, f := range h.observe {
 		f(r)
 	}
@@ -203,10 +211,19 @@ type heardText struct {
 func heardKey(room string) string { return "heard " + room + " " }
 
 // ForgetHeard deletes the speech of an identity, or of all if it is "". Readers get each stored text again without words, and
-// readers that reconnect get no text.
+// readers that reconnect get no text. Records lose the instructions that were given in the room.
 func (h *Hub) ForgetHeard(by string) {
 	h.mu.Lock()
 	kept, room, all := slices.Clone(h.heard), h.room, h.all
+	forget := func(r *look.Record) {
+		if r.Cycle == 0 || prompt.GaveInRoom(r.InstructionBy, by) { // the author of an earlier run is not known
+			r.Instruction = ""
+		}
+	}
+	forget(&h.last)
+	for i := range h.comments {
+		forget(&h.comments[i])
+	}
 	h.mu.Unlock()
 	h.clearHeard(room, by)
 	if all != nil {
@@ -220,13 +237,17 @@ func (h *Hub) ForgetHeard(by string) {
 	}
 }
 
-// clearHeard empties the speech events of a room in the backlog, or only those of the identity by.
+// clearHeard empties the speech events of a room in the backlog, or only those of the identity by, and removes the instructions that were
+// given in the room from records.
 func (h *Hub) clearHeard(room, by string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for i, it := range h.backlog {
-		if it.heard && strings.HasPrefix(it.key, heardKey(room)) && (by == "" || it.by == by) {
+		switch {
+		case it.heard && strings.HasPrefix(it.key, heardKey(room)) && (by == "" || it.by == by):
 			h.backlog[i] = &item{id: it.id, named: []byte("id: " + strconv.FormatUint(it.id, 10) + "\n\n"), heard: true}
+		case it.asked != nil && it.room == room && prompt.GaveInRoom(it.author, by):
+			h.backlog[i] = &item{id: it.id, named: bytes.Replace(it.named, it.asked, nil, 1), comment: it.comment}
 		}
 	}
 }
@@ -311,7 +332,7 @@ func (h *Hub) Publish(events ...Event) {
 func (h *Hub) forward(it *item) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.publishLocked(&item{named: it.named, key: it.key, heard: it.heard, by: it.by})
+	h.publishLocked(&item{named: it.named, key: it.key, heard: it.heard, by: it.by, author: it.author, room: it.room, asked: it.asked})
 }
 
 func (h *Hub) publishLocked(it *item) {

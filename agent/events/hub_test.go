@@ -362,6 +362,41 @@ func TestHeard(t *testing.T) {
 	require.Empty(t, texts(empty.Take()))
 }
 
+// TestForgottenInstructions: with what a person said, instructions of that person go from the comments, and from events for readers that
+// reconnect.
+func TestForgottenInstructions(t *testing.T) {
+	t.Parallel()
+	all, hub := events.NewHub(events.Options{History: -1}), events.NewHub(events.Options{History: -1})
+	hub.Bind("pitch", all)
+	hub.Record(record(9, "silent", "")) // a reader has it
+	for i, by := range []string{"room: ben", "room: ann", "the page"} {
+		r := record(uint64(i+1), "shown", "Goal!")
+		r.Instruction, r.InstructionBy = `only "`+by+`"`, by
+		hub.Record(r)
+	}
+	hub.Remember([]look.Record{{Outcome: look.OutcomeShown, Text: "Before.", Instruction: "of whom?"}})
+	instructions := func() (list []string) {
+		for _, r := range hub.History() {
+			list = append(list, r.Instruction)
+		}
+		return list
+	}
+	require.Equal(t, []string{"of whom?", `only "room: ben"`, `only "room: ann"`, `only "the page"`}, instructions())
+	hub.ForgetHeard("ben")
+	require.Equal(t, []string{"", "", `only "room: ann"`, `only "the page"`}, instructions())
+	for _, h := range []*events.Hub{hub, all} {
+		again, _ := h.Subscribe(events.Named, events.LastID(h)-3, true)
+		defer again.Close()
+		list := again.Take().Events
+		require.Len(t, list, 3)
+		require.NotContains(t, string(list[0]), "only")
+		require.Contains(t, string(list[0]), `"text":"Goal!"`)
+		require.Contains(t, string(list[1]), `only \"room: ann\"`)
+	}
+	hub.ForgetHeard("")
+	require.Equal(t, []string{"", "", "", `only "the page"`}, instructions())
+}
+
 // TestAlertsAndTheWallClock: the pictures of alerts of an earlier run are kept for a day, whichever way the wall clock is set.
 func TestAlertsAndTheWallClock(t *testing.T) {
 	t.Parallel()

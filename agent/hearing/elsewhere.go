@@ -41,6 +41,7 @@ type outside struct {
 	number   int // of the utterance
 	from, to time.Time
 	text     string
+	deleted  bool          // while it was said: it gets no text
 	spans    []span        // of the text's words; nil if they are not known
 	known    chan struct{} // closed once to, text and spans are set
 }
@@ -92,17 +93,26 @@ func (s *outsiders) end(m *microphone, number int, text string, spans []span, to
 		select {
 		case <-o.known:
 		default:
-			o.text, o.spans, o.to = text, spans, to
+			if o.to = to; !o.deleted {
+				o.text, o.spans = text, spans
+			}
 			close(o.known)
 		}
 	}
 }
 
-// ForgetHeard implements agent.HeardForgetter: texts of an identity, or all if it is "", are no longer compared with orders.
+// ForgetHeard implements agent.HeardForgetter: texts of an identity, or all if it is "", are no longer compared with orders. What is being
+// said gets no text.
 func (e *Ears) ForgetHeard(by string) {
 	e.outsiders.mu.Lock()
 	defer e.outsiders.mu.Unlock()
-	e.outsiders.list = slices.DeleteFunc(e.outsiders.list, func(o *outside) bool { return o.text != "" && (by == "" || o.mic.identity == by) })
+	e.outsiders.list = slices.DeleteFunc(e.outsiders.list, func(o *outside) bool {
+		if by != "" && o.mic.identity != by {
+			return false
+		}
+		o.deleted = true
+		return o.text != ""
+	})
 }
 
 // cut ends an utterance, so that its text is known soon.

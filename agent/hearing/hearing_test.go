@@ -470,18 +470,30 @@ func TestLateText(t *testing.T) {
 	})
 }
 
-// TestDeletedTexts: a deleted text of another microphone is no longer there to be compared with an order.
+// TestDeletedTexts: a deleted text of another microphone is no longer there to be compared with an order. What is being said at the
+// deletion gets none.
 func TestDeletedTexts(t *testing.T) {
-	play(t, settings.HearingAll, slices.Repeat([]string{"hey touchline stop"}, 4), func(s *stage) {
+	play(t, settings.HearingAll, slices.Repeat([]string{"hey touchline stop"}, 8), func(s *stage) {
 		anna := s.join("anna", nil)
 		ben := s.join("ben", stranger)
-		for i, deletes := range []string{"anna", "ben"} {
+		acted := 0
+		for _, tt := range []struct {
+			deletes string
+			early   bool // before the end of his words
+			acts    int
+		}{{"anna", false, 0}, {"ben", false, 1}, {"anna", true, 0}, {"ben", true, 1}} {
 			ben.speak(time.Second)
+			if tt.early {
+				s.ears.ForgetHeard(tt.deletes)
+			}
 			ben.quiet(time.Second)
-			s.ears.ForgetHeard(deletes)
+			if !tt.early {
+				s.ears.ForgetHeard(tt.deletes)
+			}
 			anna.speak(time.Second)
 			anna.quiet(time.Second)
-			require.Len(t, s.bot.orders, i)
+			acted += tt.acts
+			require.Len(t, s.bot.orders, acted, tt)
 			anna.quiet(time.Minute)
 		}
 	})

@@ -101,7 +101,7 @@ var (
 // act carries out an order and confirms it.
 func (e *Ears) act(text, identity string, c settings.Hearing) *agent.SpokenOrder {
 	out := &agent.SpokenOrder{Text: text}
-	by := "room: " + identity
+	by := "room: " + identity // prompt.InRoom
 	done, err := e.order(text, by)
 	snap := e.bot.Snapshot()
 	language := *cmp.Or(snap.Settings.Language, new("en"))

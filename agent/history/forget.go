@@ -1,18 +1,24 @@
 package history
 
 import (
+	"bufio"
+	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/rs/zerolog"
 )
 
 // Forget deletes the speech of people from the store at a path, spoken orders included, for the room, the times and the
-// identity of a query. It returns the number of texts. A folder of an earlier version is imported first; its files keep
-// the deleted texts (see OldFiles).
+// identity of a query. It returns the number of texts. A folder of an earlier version is imported first. Comments stay, without the
+// instructions that were deleted orders. The files of an earlier version lose the same.
 func Forget(ctx context.Context, path string, q Query) (n int, err error) {
 	cfg := DefaultConfig()
 	cfg.Store, cfg.Path, cfg.MaxBytes = StoreSQLite, path, math.MaxInt64 // the next start enforces the limit
@@ -59,6 +65,13 @@ func (d *database) forget(ctx context.Context, q Query) (int, error) {
 		return 0, err
 	}
 	where, args := q.where()
+	// An order acts without its full stop.
+	orders := "SELECT trim(rtrim(json_extract(entry, '$.heard.order.text'), '.!')) FROM records" + where //nolint:gosec // constants
+	_, err = conn.ExecContext(ctx, "UPDATE records SET entry = json_remove(entry, '$.record.instruction') WHERE room = ?"+
+		" AND json_extract(entry, '$.record.instruction') IN ("+orders+")", append([]any{q.Room}, args...)...)
+	if err != nil {
+		return 0, err
+	}
 	res, err := conn.ExecContext(ctx, "DELETE FROM records"+where, args...) //nolint:gosec // the clauses are constants
 	if err != nil {
 		return 0, err
@@ -69,5 +82,85 @@ func (d *database) forget(ctx context.Context, q Query) (int, error) {
 	}
 	// The write-ahead log still has the old pages; a reader may keep it for a while.
 	_, err = conn.ExecContext(ctx, "PRAGMA wal_checkpoint(TRUNCATE)")
+	if d.cfg.Store == StoreFile {
+		err = errors.Join(err, folder{d.cfg.Path}.forget(ctx, q))
+	}
 	return int(n), err
+}
+
+// forget deletes the same from the files of an earlier version.
+func (f folder) forget(ctx context.Context, q Query) error {
+	dir, err := os.ReadDir(f.dir)
+	if err != nil {
+		return err
+	}
+	orders := map[string]bool{}
+	var names []string
+	for _, file := range dir {
+		name := file.Name()
+		if name != currentName && (!strings.HasPrefix(name, closedPrefix) ||
+			!strings.HasSuffix(name, plainSuffix) && !strings.HasSuffix(name, packedSuffix)) {
+			continue
+		}
+		names = append(names, name)
+		for line, err := range f.lines(ctx, name) {
+			if err != nil {
+				break // rewrite reports it
+			}
+			if e, ok := line.entry(); ok && q.takes(&e) && e.Heard.Order != nil {
+				orders[strings.TrimSpace(strings.TrimRight(e.Heard.Order.Text, ".!"))] = true
+			}
+		}
+	}
+	var errs []error
+	for _, name := range names {
+		if err := f.rewrite(ctx, name, q, orders); err != nil {
+			errs = append(errs, fmt.Errorf("%w; delete this file, which may have deleted texts", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// rewrite replaces a file by one without the entries of a query, and without some instructions in the room.
+func (f folder) rewrite(ctx context.Context, name string, q Query, instructions map[string]bool) (err error) {
+	file, err := os.CreateTemp(f.dir, "rewrite-*")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.Remove(file.Name()) }() // unless it was renamed
+	defer func() { _ = file.Close() }()
+	packed := gzip.NewWriter(file)
+	var to io.Writer = file
+	if strings.HasSuffix(name, packedSuffix) {
+		to = packed
+	}
+	out, changed := bufio.NewWriter(to), false
+	for text, err := range f.lines(ctx, name) {
+		if err != nil {
+			return err
+		}
+		e, ok := text.entry()
+		switch {
+		case ok && q.takes(&e):
+			changed = true
+			continue
+		case ok && e.Room == q.Room && instructions[e.Record.Instruction]:
+			changed, e.Record.Instruction = true, ""
+			if text, err = json.Marshal(&e); err != nil {
+				return err
+			}
+		}
+		_, _ = out.Write(append(text, '\n')) // Flush returns the error
+	}
+	if !changed {
+		return nil
+	}
+	err = out.Flush()
+	if to == packed {
+		err = errors.Join(err, packed.Close())
+	}
+	if err = errors.Join(err, file.Sync()); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), filepath.Join(f.dir, name))
 }

@@ -96,12 +96,3 @@ func (d *database) take(ctx context.Context, f folder, names []string) (entries 
 	}
 	return entries, ctx.Err()
 }
-
-// OldFiles lists the files of a folder that earlier versions wrote. They keep what is deleted from the history.
-func OldFiles(path string) []string {
-	names, err := folder{path}.files()
-	if err != nil {
-		return nil // the path is a database or does not exist
-	}
-	return names
-}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"touchline/agent"
 	"touchline/agent/history"
 	"touchline/agent/look"
 	"touchline/internal/contract"
@@ -56,7 +57,10 @@ func zipped(t *testing.T, content string) string {
 func snapshot(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	for _, name := range history.OldFiles(dir) {
+	names, err := filepath.Glob(filepath.Join(dir, "history*.jsonl*"))
+	require.NoError(t, err)
+	for _, path := range names {
+		name := filepath.Base(path)
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		require.NoError(t, err)
 		out[name] = string(text)
@@ -86,13 +90,61 @@ func TestImport(t *testing.T) {
 	stop()
 	require.Len(t, read(t, cfg.Path, everything), 49)
 
-	// What is deleted is gone from the history, and who deletes is told where it still is.
+	// What is deleted is gone from the history and from the old files, which keep the rest.
 	n, err := history.Forget(t.Context(), cfg.Path, history.Query{Room: "match", By: "ana"})
 	require.NoError(t, err)
 	require.Equal(t, 3, n)
 	require.Empty(t, read(t, cfg.Path, history.Query{Room: "match", Heard: true, By: "ana"}))
-	require.Len(t, history.OldFiles(cfg.Path), 3)
-	require.Empty(t, history.OldFiles(filepath.Join(cfg.Path, "history.db")))
+	require.NoError(t, os.Remove(filepath.Join(cfg.Path, "history.db")))
+	require.Empty(t, read(t, cfg.Path, history.Query{Room: "match", Heard: true, By: "ana"}))
+	require.Len(t, read(t, cfg.Path, everything), 45)
+	require.Len(t, snapshot(t, cfg.Path), 3)
+}
+
+// TestForgetInstructions: comments stay, without the instruction that was a deleted order, in the database and in old files of all forms.
+func TestForgetInstructions(t *testing.T) {
+	t.Parallel()
+	cfg := config(history.StoreFile, t.TempDir())
+	var text strings.Builder
+	for i, instruction := range []string{"my secret", "my secret", "something else"} {
+		r := record(uint64(i + 1))
+		r.Instruction = instruction
+		room := "match"
+		if i == 1 {
+			room = "other"
+		}
+		line, err := json.Marshal(history.Entry{At: r.StartedAt, Room: room, Identity: "bot", Record: r})
+		require.NoError(t, err)
+		text.Write(append(line, '\n'))
+	}
+	order := agent.Heard{
+		Segment: "1", Identity: "ann", Text: "hey touchline, my secret.", Final: true, Began: start.Add(time.Second),
+		Order: &agent.SpokenOrder{Text: "my secret."},
+	}
+	line, err := json.Marshal(history.Entry{At: order.Began, Room: "match", Identity: "bot", Heard: &order})
+	require.NoError(t, err)
+	text.Write(append(line, '\n'))
+	put(t, cfg.Path, "history-20260101T000000.000Z.jsonl.gz", zipped(t, text.String()))
+	put(t, cfg.Path, "history-20260101T000000.000Z.jsonl", text.String())
+	put(t, cfg.Path, "history-20260102T000000.000Z.jsonl.gz", "no gzip")
+	instructions := func() (list []string) {
+		for _, e := range read(t, cfg.Path, everything) {
+			list = append(list, e.Record.Instruction)
+		}
+		return list
+	}
+	_, err = history.Forget(t.Context(), cfg.Path, history.Query{Room: "match", By: "ann"})
+	require.ErrorContains(t, err, "history-20260102T000000.000Z.jsonl.gz")
+	require.NoError(t, os.Remove(filepath.Join(cfg.Path, "history-20260102T000000.000Z.jsonl.gz")))
+	n, err := history.Forget(t.Context(), cfg.Path, history.Query{Room: "match", By: "ann"})
+	require.NoError(t, err)
+	require.Zero(t, n, "the first call deleted it")
+	require.ElementsMatch(t, []string{"", "my secret", "something else"}, instructions(), "of the other room too")
+	require.NoError(t, os.Remove(filepath.Join(cfg.Path, "history.db")))
+	for range 2 { // compressed, and not
+		require.ElementsMatch(t, []string{"", "my secret", "something else"}, instructions())
+		_ = os.Remove(filepath.Join(cfg.Path, "history-20260101T000000.000Z.jsonl.gz"))
+	}
 }
 
 // TestForgetImports: what people said is deleted also where no program of this version has run yet.

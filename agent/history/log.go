@@ -207,9 +207,6 @@ func (l *Log) forget(f forgetting) (out forgotten) {
 	if out.err = l.flush(); out.err == nil {
 		out.n, out.err = l.store.forget(f.ctx, f.q.ofHeard())
 	}
-	if old := OldFiles(l.cfg.Path); out.n > 0 && len(old) > 0 {
-		l.log.Warn().Int("files", len(old)).Msg("deleted texts are still in the imported .jsonl files; delete these files")
-	}
 	return out
 }
 

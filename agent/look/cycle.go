@@ -154,8 +154,8 @@ func (l *Loop) beginCycle(ctx context.Context, now time.Time) (look context.Cont
 	l.inFlight = &Cycle{
 		Number: l.number, l: l, forgets: l.forgets, cancel: cancel, spoken: l.task.Spoken,
 		rec: Record{
-			Type: "cycle_end", Cycle: l.number, Instruction: l.task.Instruction, Profile: l.task.Profile.Name,
-			Engine: l.engine.Name(), InferenceStart: now,
+			Type: "cycle_end", Cycle: l.number, Instruction: l.task.Instruction, InstructionBy: l.task.InstructionBy,
+			Profile: l.task.Profile.Name, Engine: l.engine.Name(), InferenceStart: now,
 		},
 	}
 	return look, l.inFlight, time.Time{}

@@ -379,12 +379,13 @@ func (l *Loop) Remark(r prompt.Remark) {
 	}
 }
 
-// ForgetHeard removes the speech of an identity, or of all if it is "", from the next prompts, and all looks that quote speech.
+// ForgetHeard removes the speech of an identity, or of all if it is "", from the next prompts, and the looks that quote it or
+// have an instruction of that identity.
 func (l *Loop) ForgetHeard(by string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.memory.forget(by)
-	l.traces.forget(time.Now())
+	l.traces.forget(by, time.Now())
 }
 
 // retry is when to look again after failures.

@@ -31,8 +31,10 @@ type Record struct {
 	// Repeats is the earlier comment that the answer repeats; for a published second try, the comment that the first answer repeated.
 	Repeats     string `json:"repeats,omitempty"`
 	Instruction string `json:"instruction,omitempty"`
-	Profile     string `json:"profile,omitempty"`
-	Engine      string `json:"engine,omitempty"`
+	// InstructionBy is the author of the instruction.
+	InstructionBy string `json:"-"`
+	Profile       string `json:"profile,omitempty"`
+	Engine        string `json:"engine,omitempty"`
 
 	FrameIDs      []uint64  `json:"frame_ids"`
 	OldestFrameAt time.Time `json:"oldest_frame_at,omitzero"` // arrival of the window's oldest frame

@@ -51,11 +51,15 @@ type Trace struct {
 	// Cut is set if a text was too long to be kept whole.
 	Cut bool `json:"cut,omitempty"`
 
+	by      string    // who gave the instruction
 	written time.Time // when the prompt was, which may be tried again
 }
 
 // Quotes reports whether the prompt quotes what people said.
 func (t *Trace) Quotes() bool { return strings.Contains(t.Text, prompt.RemarksNote) }
+
+// said reports whether the prompt has what a participant may have said, or any participant if the identity is "".
+func (t *Trace) said(identity string) bool { return t.Quotes() || prompt.GaveInRoom(t.by, identity) }
 
 // TracePicture is a picture of a Trace.
 type TracePicture struct {
@@ -85,7 +89,7 @@ const (
 // newTrace returns a look at pictures before its answer.
 func newTrace(kind string, cycle uint64, engine string, frames []window.Frame, p inference.Prompt, now time.Time) Trace {
 	t := Trace{
-		Kind: kind, Cycle: cycle, At: now, Engine: engine, Pictures: make([]TracePicture, len(frames)),
+		Kind: kind, Cycle: cycle, At: now, Engine: engine, by: p.InstructionBy, Pictures: make([]TracePicture, len(frames)),
 		System: p.System, Text: p.Text, MaxTokens: p.MaxTokens, MaxSlices: p.MaxSlices, Language: p.Language, Spoken: p.Speech,
 		Structured: p.Structured(), Sampling: p.Sampling, Schema: p.Schema,
 	}
@@ -109,7 +113,7 @@ func (r *traces) add(t Trace) {
 	t.shorten()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if t.Quotes() && !t.written.After(r.forgotten) {
+	if t.said("") && !t.written.After(r.forgotten) {
 		return
 	}
 	r.count++
@@ -133,12 +137,13 @@ func (r *traces) add(t Trace) {
 	}
 }
 
-// forget removes the looks that quote people. Those whose answers are not complete are not kept either.
-func (r *traces) forget(now time.Time) {
+// forget removes the looks that quote people, and those with an instruction of the identity by, or of any participant if it is "". Those
+// whose answers are not complete are not kept either.
+func (r *traces) forget(by string, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.forgotten = now
-	r.kept = slices.DeleteFunc(r.kept, func(t Trace) bool { return t.Quotes() })
+	r.kept = slices.DeleteFunc(r.kept, func(t Trace) bool { return t.said(by) })
 }
 
 // texts returns the texts of a look whose length is not bounded elsewhere.

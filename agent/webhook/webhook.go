@@ -29,6 +29,7 @@ import (
 	"touchline/agent"
 	"touchline/agent/alert"
 	"touchline/agent/look"
+	"touchline/agent/prompt"
 	"touchline/internal/metrics"
 	"touchline/internal/outbox"
 	"touchline/internal/rescue"
@@ -262,7 +263,8 @@ func (o *Output) Heard(h agent.Heard) {
 	o.s.publish(e)
 }
 
-// ForgetHeard implements agent.HeardForgetter: speech that is not delivered yet is not posted, nor again.
+// ForgetHeard implements agent.HeardForgetter: speech that is not delivered yet is not posted, nor again, and
+// instructions that were given in the room are removed from records that wait.
 func (o *Output) ForgetHeard(by string) {
 	forget := func(e event) bool {
 		if e.Heard == nil || e.Room.Name != o.room || by != "" && e.Heard.Identity != by {
@@ -274,6 +276,12 @@ func (o *Output) ForgetHeard(by string) {
 	for _, t := range o.s.targets {
 		t.mu.Lock()
 		t.queue = slices.DeleteFunc(t.queue, forget)
+		for i, e := range t.queue {
+			if e.Record != nil && e.Room.Name == o.room && prompt.GaveInRoom(e.Record.InstructionBy, by) {
+				r := *e.Record
+				r.Instruction, t.queue[i].Record = "", &r
+			}
+		}
 		for _, e := range t.busy {
 			forget(e)
 		}

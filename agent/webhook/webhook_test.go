@@ -670,7 +670,7 @@ func TestForgottenSpeech(t *testing.T) {
 			}
 		}}
 		cfg := config("http://receiver.test/")
-		cfg.Events, cfg.Timeout = []string{webhook.EventHeard}, time.Minute
+		cfg.Events, cfg.Timeout = []string{webhook.EventHeard, webhook.EventCommentFinished}, time.Minute
 		s, stop := open(t, webhook.Options{Config: cfg, Transport: direct{r}})
 		match, other := s.Output("match", "bot"), s.Output("other", "bot")
 		say := func(o *webhook.Output, identity, text string) {
@@ -680,15 +680,24 @@ func TestForgottenSpeech(t *testing.T) {
 		synctest.Wait() // it is on its way
 		say(match, "ann", "another")
 		say(match, "ben", "not one")
+		for _, by := range []string{"room: ann", "room: ben"} {
+			match.Record(look.Record{Outcome: look.OutcomeShown, Text: "Goal!", Instruction: "asked by " + by, InstructionBy: by})
+		}
 		match.ForgetHeard("ann")
 		close(up)
 		say(other, "ann", "elsewhere")
 		time.Sleep(time.Minute)
 		stop()
 		var texts []string
+		var instructions []any
 		for _, e := range r.taken() {
+			if record, ok := e["record"].(map[string]any); ok {
+				instructions = append(instructions, record["instruction"])
+				continue
+			}
 			texts = append(texts, e["heard"].(map[string]any)["text"].(string))
 		}
 		require.ElementsMatch(t, []string{"not one", "elsewhere"}, texts)
+		require.ElementsMatch(t, []any{nil, "asked by room: ben"}, instructions)
 	})
 }

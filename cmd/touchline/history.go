@@ -131,10 +131,6 @@ func forget(ctx context.Context, path string, q history.Query) error {
 	if err == nil {
 		_, err = fmt.Printf("deleted: %d\n", n)
 	}
-	if old := history.OldFiles(path); err == nil && len(old) > 0 {
-		fmt.Fprintf(os.Stderr, "%s has %d files of an earlier version, which still have these texts: delete %s and history-*.jsonl*\n",
-			path, len(old), old[len(old)-1])
-	}
 	return err
 }
 

