@@ -6,7 +6,7 @@ set -eu
 want="gcc libc6-dev pkg-config libopus-dev libavcodec-dev libavformat-dev libavutil-dev libswscale-dev ffmpeg flite espeak-ng pocketsphinx pocketsphinx-en-us"
 case "${1:-build}" in
 build) ;;
-test) want="$want chromium sox mosquitto mosquitto-clients" ;;
+test) want="$want chromium sox mosquitto mosquitto-clients nginx-light haproxy" ;;
 runtime) want= ;;
 *) echo "usage: $0 build|test|runtime" >&2; exit 2 ;;
 esac

@@ -74,32 +74,7 @@ func TestBehindAProxy(t *testing.T) {
 				p.SetXForwarded()
 			}})
 			t.Cleanup(proxy.Close)
-			login := func(from string) int {
-				dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
-				client := &http.Client{Transport: &http.Transport{
-					DisableKeepAlives: true,
-					DialContext:       func(ctx context.Context, n, a string) (net.Conn, error) { return dialer.DialContext(ctx, n, a) },
-				}}
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, proxy.URL+"/api/login", strings.NewReader(`{"token":"wrong"}`))
-				require.NoError(t, err)
-				req.Header.Set("X-Forwarded-For", "203.0.113.9")
-				res, err := client.Do(req)
-				require.NoError(t, err)
-				_, _ = io.Copy(io.Discard, res.Body)
-				require.NoError(t, res.Body.Close())
-				return res.StatusCode
-			}
-			var guesses sync.WaitGroup // at once: the refused ones wait
-			for range 30 {
-				guesses.Go(func() { login("127.0.0.2") })
-			}
-			guesses.Wait()
-			require.Equal(t, http.StatusTooManyRequests, login("127.0.0.2"))
-			if want := http.StatusUnauthorized; trusted != nil {
-				require.Equal(t, want, login("127.0.0.3"))
-			} else {
-				require.Equal(t, http.StatusTooManyRequests, login("127.0.0.3"))
-			}
+			limits(t, proxy.URL, trusted != nil)
 		})
 	}
 }
@@ -150,4 +125,35 @@ func names(h http.Header, address string) bool {
 		}
 	}
 	return false
+}
+
+// limits guesses tokens through a proxy from an address. Another one has limits of its own, or the same.
+func limits(t *testing.T, proxy string, own bool) {
+	t.Helper()
+	login := func(from string) int {
+		dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		client := &http.Client{Transport: &http.Transport{
+			DisableKeepAlives: true,
+			DialContext:       func(ctx context.Context, n, a string) (net.Conn, error) { return dialer.DialContext(ctx, n, a) },
+		}}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, proxy+"/api/login", strings.NewReader(`{"token":"wrong"}`))
+		require.NoError(t, err)
+		req.Header.Set("X-Forwarded-For", "203.0.113.9")
+		res, err := client.Do(req)
+		require.NoError(t, err)
+		_, _ = io.Copy(io.Discard, res.Body)
+		require.NoError(t, res.Body.Close())
+		return res.StatusCode
+	}
+	var guesses sync.WaitGroup // at once: the refused ones wait
+	for range 30 {
+		guesses.Go(func() { login("127.0.0.2") })
+	}
+	guesses.Wait()
+	require.Equal(t, http.StatusTooManyRequests, login("127.0.0.2"))
+	if own {
+		require.Equal(t, http.StatusUnauthorized, login("127.0.0.3"))
+	} else {
+		require.Equal(t, http.StatusTooManyRequests, login("127.0.0.3"))
+	}
 }

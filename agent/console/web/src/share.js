@@ -34,7 +34,7 @@ export function aboutLink(link) {
 export const isLocal = (host) => host === 'localhost' || host.endsWith('.localhost') || /^127\./.test(host) || host === '[::1]';
 
 /** What is easily missed of a link that steers. */
-export const STEERS_TOO = 'A link that steers also reads what people in the room say, lets the commentator speak and sends it recordings to transcribe.';
+const STEERS_TOO = 'A link that steers also reads what people in the room say, lets the commentator speak and sends it recordings to transcribe.';
 
 const LIVES = [['1h', '1 hour'], ['24h', '1 day'], ['168h', '7 days'], ['720h', '30 days']];
 

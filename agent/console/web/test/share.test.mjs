@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { aboutLink, isLocal, linkTo, mays, STEERS_TOO, terms } from '../src/share.js';
+import { aboutLink, isLocal, linkTo, mays, Share, terms } from '../src/share.js';
 
 const all = ['watch', 'instruct', 'settings', 'sources', 'rules', 'speak', 'transcribe', 'process'];
 
@@ -18,7 +18,17 @@ test('what a client is told', () => {
 });
 
 test('who steers reads what people say, and the drawer says so', () => {
-  assert.match(STEERS_TOO, /reads what people in the room say/);
+  const made = () => ({
+    children: [],
+    append(...nodes) { this.children.push(...nodes); },
+    setAttribute() {},
+    addEventListener() {},
+  });
+  const words = (node) => (typeof node === 'string' ? node : node.children.map(words).join(' '));
+  globalThis.document = { createElement: made };
+  const { body } = new Share({ hostname: 'touchline.example', origin: 'https://touchline.example', pathname: '/' });
+  delete globalThis.document;
+  assert.match(words(body), /A link that steers also reads what people in the room say/);
 });
 
 test('links', () => {
