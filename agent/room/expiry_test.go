@@ -20,6 +20,7 @@ import (
 	"touchline/agent/room"
 	"touchline/agent/room/conn"
 	"touchline/agent/room/control"
+	"touchline/internal/clocktest"
 )
 
 // TestRightsEnd: a participant whose rights end is removed, and may not come back; others stay.
@@ -68,7 +69,7 @@ func TestRightsEnd(t *testing.T) {
 }
 
 // TestRevokedInTheRoom: a participant whose link is revoked is removed, and another commentator of the room, in a process of its own, takes
-// over the revocation, both within five seconds.
+// over the revocation, both within five seconds of each try. As long as a busy machine wakes this process late, so may they be.
 func TestRevokedInTheRoom(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
@@ -82,9 +83,9 @@ func TestRevokedInTheRoom(t *testing.T) {
 	}
 	one, other := commentator("one"), commentator("other")
 	const most = 5 * time.Second
-	took := time.Hour
-	for tries := 5; tries > 0 && took > most; tries-- { // a busy machine may be late
-		id := fmt.Sprintf("%016x", tries)
+	late := clocktest.Late(t.Context())
+	for try := range 5 {
+		id := fmt.Sprintf("%016x", try+1)
 		guest := access.Grant{Rights: access.AllInRoom, Expires: time.Now().Add(time.Hour), Links: []string{id}}
 		token, err := conn.ViewerToken(one, conn.Person{Room: "match", Identity: "guest " + id, Attributes: control.Attributes(one, guest)})
 		require.NoError(t, err)
@@ -92,7 +93,7 @@ func TestRevokedInTheRoom(t *testing.T) {
 		in, err := lksdk.ConnectToRoomWithToken(s.URL(), token, &lksdk.RoomCallback{OnDisconnected: sync.OnceFunc(func() { close(over) })})
 		require.NoError(t, err)
 		t.Cleanup(in.Disconnect)
-		began := time.Now()
+		began, busy := time.Now(), late()
 		require.NoError(t, one.Links.Revoke("match", id, true, began))
 		eventually(t, func() bool { return other.Links.Revoked([]string{id}) }, "the other commentator knows")
 		select {
@@ -100,8 +101,8 @@ func TestRevokedInTheRoom(t *testing.T) {
 		case <-time.After(time.Minute):
 			t.Fatal("the guest stays")
 		}
-		took = time.Since(began)
-		t.Logf("after %v", took)
+		took, busy := time.Since(began), late()-busy
+		t.Logf("after %v; the machine was late by %v", took, busy)
+		require.LessOrEqual(t, took, most+busy)
 	}
-	require.LessOrEqual(t, took, most)
 }

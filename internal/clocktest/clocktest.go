@@ -2,6 +2,8 @@
 package clocktest
 
 import (
+	"context"
+	"sync/atomic"
 	"time"
 	"unsafe"
 )
@@ -18,4 +20,19 @@ func Step(at time.Time, by time.Duration) time.Time {
 		panic("clocktest: expected a time with a monotonic reading")
 	}
 	return out
+}
+
+// Late measures how late a busy machine wakes this process, until ctx ends: the sum of all delays so far.
+func Late(ctx context.Context) (sum func() time.Duration) {
+	const every = 20 * time.Millisecond
+	var late atomic.Int64
+	go func() {
+		for last := time.Now(); ctx.Err() == nil; {
+			<-time.After(every)
+			now := time.Now()
+			late.Add(int64(now.Sub(last) - every))
+			last = now
+		}
+	}()
+	return func() time.Duration { return time.Duration(late.Load()) }
 }
