@@ -66,10 +66,10 @@ func (d *database) forget(ctx context.Context, q Query) (int, error) {
 	}
 	where, args := q.where()
 	// An order acts without its full stop.
-	orders := "SELECT trim(rtrim(json_extract(entry, '$.heard.order.text'), '.!')) FROM records" + where //nolint:gosec // constants
-	_, err = conn.ExecContext(ctx, "UPDATE records SET entry = json_remove(entry, '$.record.instruction') WHERE room = ?"+
-		" AND json_extract(entry, '$.record.instruction') IN ("+orders+")", append([]any{q.Room}, args...)...)
-	if err != nil {
+	orders := "SELECT trim(rtrim(json_extract(entry, '$.heard.order.text'), '.!')) FROM records" + where
+	update := "UPDATE records SET entry = json_remove(entry, '$.record.instruction') WHERE room = ?" + //nolint:gosec // constants
+		" AND json_extract(entry, '$.record.instruction') IN (" + orders + ")"
+	if _, err := conn.ExecContext(ctx, update, append([]any{q.Room}, args...)...); err != nil {
 		return 0, err
 	}
 	res, err := conn.ExecContext(ctx, "DELETE FROM records"+where, args...) //nolint:gosec // the clauses are constants

@@ -83,7 +83,7 @@ func TestRevokedInTheRoom(t *testing.T) {
 	}
 	one, other := commentator("one"), commentator("other")
 	const most = 5 * time.Second
-	late := clocktest.Late(t.Context())
+	late := clocktest.Late(t)
 	for try := range 5 {
 		id := fmt.Sprintf("%016x", try+1)
 		guest := access.Grant{Rights: access.AllInRoom, Expires: time.Now().Add(time.Hour), Links: []string{id}}

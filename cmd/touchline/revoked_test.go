@@ -53,7 +53,7 @@ func TestRevokedInEachProcess(t *testing.T) {
 	}
 
 	const most = 5 * time.Second
-	late := clocktest.Late(t.Context())
+	late := clocktest.Late(t)
 	for range 3 {
 		var link struct{ ID, Token string }
 		made := ask("POST", one+"/api/links", operator, "application/json", `{"rights":["watch"],"for":"1h"}`)

@@ -2,8 +2,8 @@
 package clocktest
 
 import (
-	"context"
 	"sync/atomic"
+	"testing"
 	"time"
 	"unsafe"
 )
@@ -22,17 +22,21 @@ func Step(at time.Time, by time.Duration) time.Time {
 	return out
 }
 
-// Late measures how late a busy machine wakes this process, until ctx ends: the sum of all delays so far.
-func Late(ctx context.Context) (sum func() time.Duration) {
+// Late measures how late a busy machine wakes this process during a test: the sum of all delays so far.
+func Late(t testing.TB) (sum func() time.Duration) {
+	t.Helper()
 	const every = 20 * time.Millisecond
 	var late atomic.Int64
+	done := make(chan struct{})
 	go func() {
-		for last := time.Now(); ctx.Err() == nil; {
+		defer close(done)
+		for last := time.Now(); t.Context().Err() == nil; {
 			<-time.After(every)
 			now := time.Now()
 			late.Add(int64(now.Sub(last) - every))
 			last = now
 		}
 	}()
+	t.Cleanup(func() { <-done })
 	return func() time.Duration { return time.Duration(late.Load()) }
 }
