@@ -23,20 +23,20 @@ func Step(at time.Time, by time.Duration) time.Time {
 }
 
 // Late measures how late a busy machine wakes this process during a test: the sum of all delays so far.
-func Late(t testing.TB) (sum func() time.Duration) {
-	t.Helper()
+func Late(tb testing.TB) (sum func() time.Duration) {
+	tb.Helper()
 	const every = 20 * time.Millisecond
 	var late atomic.Int64
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for last := time.Now(); t.Context().Err() == nil; {
+		for last := time.Now(); tb.Context().Err() == nil; {
 			<-time.After(every)
 			now := time.Now()
 			late.Add(int64(now.Sub(last) - every))
 			last = now
 		}
 	}()
-	t.Cleanup(func() { <-done })
+	tb.Cleanup(func() { <-done })
 	return func() time.Duration { return time.Duration(late.Load()) }
 }
