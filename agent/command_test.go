@@ -330,6 +330,7 @@ func TestDeletedInstructions(t *testing.T) {
 		for len(r.engine.Questions()) == asked { // its answer takes a while
 			time.Sleep(time.Millisecond)
 		}
+		published := len(r.reader.Records())
 		r.ForgetHeard("ann")
 		snap := r.Snapshot()
 		require.Equal(t, []string{"", "", "ACTIVE"}, []string{snap.Instruction, snap.InstructionBy, snap.MonitorMode})
@@ -337,6 +338,11 @@ func TestDeletedInstructions(t *testing.T) {
 		require.Equal(t, "the crowd", snap.Waiting[0].Instruction)
 		time.Sleep(10 * time.Second)
 		require.Zero(t, looks("secret"))
+		after := r.reader.Records()[published:]
+		require.Greater(t, len(after), 1)
+		for _, rec := range after { // also of the cycle that was under way
+			require.NotContains(t, rec.Instruction, "secret")
+		}
 		require.Positive(t, looks("the referee"))
 		require.Equal(t, "the crowd", r.Snapshot().Instruction)
 		for range 20 {

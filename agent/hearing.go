@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"touchline/agent/command"
+	"touchline/agent/look"
 	"touchline/agent/prompt"
 	"touchline/agent/speech"
 )
@@ -118,6 +119,16 @@ func (f *forgotten) add(by string, now time.Time) {
 }
 
 func (f forgotten) has(h Heard) bool { return h.Began.Before(f[""]) || h.Began.Before(f[h.Identity]) }
+
+// took reports whether the instruction of a cycle was taken back after the cycle's begin.
+func (f forgotten) took(r look.Record) bool {
+	for by, at := range f {
+		if r.InferenceStart.Before(at) && prompt.GaveInRoom(r.InstructionBy, by) {
+			return true
+		}
+	}
+	return false
+}
 
 // Floor sets whether a person speaks. With barge-in "interrupt" the voice pauses in doubt, resumes if it was its own echo, and is cut if a
 // person speaks.

@@ -92,7 +92,7 @@ type Session struct {
 	statusMu sync.Mutex // held while a status is computed and published, so that the newest is published last
 	last     Status     // published; guarded by statusMu
 
-	heardMu   sync.Mutex // held while speech is passed on or deleted, so that none is passed on after its deletion
+	heardMu   sync.Mutex // held while speech and records are passed on or deleted, so that none is passed on after its deletion
 	forgotten forgotten  // guarded by heardMu
 
 	mu      sync.Mutex

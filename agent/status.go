@@ -174,8 +174,13 @@ func (s *Session) publishRecord(r look.Record) {
 	if r.Text != "" {
 		s.log.Debug().Uint64("cycle", r.Cycle).Str("text", r.Text).Msg("comment")
 	}
-	s.Looks.Ended(r)
 	s.locked(func() { s.tally.count(r) })
+	s.heardMu.Lock()
+	defer s.heardMu.Unlock()
+	if s.forgotten.took(r) {
+		r.Instruction = ""
+	}
+	s.Looks.Ended(r)
 	for _, t := range s.opts.Texts {
 		t.Record(r)
 	}

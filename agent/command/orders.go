@@ -111,7 +111,12 @@ func (s *Steering) ForgetHeard(by string) {
 			s.done = nil
 		}
 		waiting := len(s.orders.waiting)
-		s.orders.waiting = slices.DeleteFunc(slices.Clone(s.orders.waiting), func(w WaitingOrder) bool { return gave(w.By) })
+		s.orders.waiting = slices.DeleteFunc(slices.Clone(s.orders.waiting), func(w WaitingOrder) bool {
+			if gave(w.By) {
+				s.orders.events = append(s.orders.events, OrderEvent{WaitingOrder{By: w.By}, OrderDropped})
+			}
+			return gave(w.By)
+		})
 		s.orders.schedule()
 		if s.state.Instruction != "" && gave(s.state.InstructionBy) {
 			s.state.Instruction, s.state.InstructionBy = "", ""

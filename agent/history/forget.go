@@ -107,7 +107,7 @@ func (f folder) forget(ctx context.Context, q Query) error {
 			if err != nil {
 				break // rewrite reports it
 			}
-			if e, ok := line.entry(); ok && q.takes(&e) && e.Heard.Order != nil {
+			if e, ok := line.entry(); ok && q.takes(&e) && e.Heard.Order != nil && e.Heard.Order.Text != "" {
 				orders[strings.TrimSpace(strings.TrimRight(e.Heard.Order.Text, ".!"))] = true
 			}
 		}

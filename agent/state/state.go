@@ -68,7 +68,8 @@ type Store struct {
 	uses    map[owner]int // of rooms in use, and of those left since they were noted in the file
 	problem string
 
-	last time.Time // when the clock was last compared; used by Run only
+	last  time.Time // when the clock was last compared, and slept as it was then; used by Run only
+	slept time.Duration
 }
 
 // key is the name of a value.
@@ -156,7 +157,7 @@ func (s *Store) Run(ctx context.Context) error {
 	<-retry.C
 	tidy := time.NewTicker(tidyEvery)
 	defer tidy.Stop()
-	s.last = time.Now()
+	s.last, s.slept = time.Now(), slept()
 	for {
 		select {
 		case <-ctx.Done():

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -31,6 +33,15 @@ func (r *Room) Leave() {
 
 const noteUse = "INSERT INTO room_uses (room, identity, used) VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET used = excluded.used"
 
+// slept returns how long the machine has slept since it started: Go's clock stands still meanwhile, and the wall clock does not.
+func slept() time.Duration {
+	var boot, awake unix.Timespec
+	if errors.Join(unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot), unix.ClockGettime(unix.CLOCK_MONOTONIC, &awake)) != nil {
+		return 0
+	}
+	return time.Duration(boot.Nano() - awake.Nano())
+}
+
 // note records the time of the last use of rooms. After a step of the wall clock, which it reports, the ages of all rooms and of all
 // undelivered alerts begin anew: by the new time they may seem old. Several processes may do so, one after the other.
 func (s *Store) note(now time.Time) (stepped bool, err error) {
@@ -53,7 +64,8 @@ func (s *Store) note(now time.Time) (stepped bool, err error) {
 			return false, err
 		}
 	}
-	jump := now.Round(0).Sub(s.last.Round(0)) - now.Sub(s.last)
+	asleep := slept()
+	jump := now.Round(0).Sub(s.last.Round(0)) - now.Sub(s.last) - (asleep - s.slept)
 	if stepped = jump.Abs() > maxJump; stepped {
 		if _, err := tx.ExecContext(ctx, "UPDATE room_uses SET used = ?", now.Unix()); err != nil {
 			return false, err
@@ -65,7 +77,7 @@ func (s *Store) note(now time.Time) (stepped bool, err error) {
 	if err := tx.Commit(); err != nil {
 		return false, err
 	}
-	if s.last = now; stepped {
+	if s.last, s.slept = now, asleep; stepped {
 		s.log.Warn().Float64("jump_s", jump.Seconds()).Msg("clock stepped; the ages of stored state begin anew")
 	}
 	s.mu.Lock()

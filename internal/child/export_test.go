@@ -29,5 +29,5 @@ func Skipped(t *testing.T, what string) {
 // LimitMemory sets the memory of this process and all programs for a test.
 func LimitMemory(t *testing.T, limit uint64) {
 	t.Helper()
-	limitMemory(t, limit)
+	limitMemory(t, limit, 0)
 }

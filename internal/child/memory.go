@@ -19,7 +19,8 @@ import (
 const (
 	// lookEvery is how often the memory of all programs is measured.
 	lookEvery = 250 * time.Millisecond
-	// ownMemory is what this process itself may use before the budget shrinks. The chart's memory limit has it, too.
+	// ownMemory is what this process itself may use before the budget shrinks, but at most a leastPart of the limit. The chart's memory limit
+	// has it, too.
 	ownMemory = 512 << 20
 	// leastPart of the machine's memory is the programs', however much this process uses.
 	leastPart = 4
@@ -32,6 +33,7 @@ var ErrMemory = errors.New("ended as the largest program, as all together use to
 // refuse normal use. So what they use is measured, and the largest ends if it is too much.
 type children struct {
 	limit func() uint64 // of this process and all programs
+	own   func() uint64 // what this process uses
 
 	mu         sync.Mutex
 	programs   map[int]*program // by process id
@@ -48,6 +50,7 @@ type program struct {
 // all is one for this process, as memory is.
 var all = children{ //nolint:gochecknoglobals // mirrors a fact of the process
 	limit:    sync.OnceValue(func() uint64 { return memoryOf(os.DirFS("/")) }),
+	own:      func() uint64 { return resident("self") },
 	programs: map[int]*program{},
 }
 
@@ -126,7 +129,7 @@ func (c *children) look() {
 // budget is what the programs may use together: what this process leaves of the limit.
 func (c *children) budget() uint64 {
 	limit := c.limit()
-	return limit - min(max(ownMemory, resident("self")), limit-limit/leastPart)
+	return limit - min(max(min(ownMemory, limit/leastPart), c.own()), limit-limit/leastPart)
 }
 
 // useLocked returns what each program uses, without those that look has ended.

@@ -16,25 +16,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// limitMemory sets the memory of this process and all programs for a test.
-func limitMemory(t *testing.T, limit uint64) {
+// limitMemory sets the memory of this process and all programs for a test, and what this process uses of it.
+func limitMemory(t *testing.T, limit, own uint64) {
 	t.Helper()
-	set := func(f func() uint64) func() uint64 {
+	set := func(l, o func() uint64) (limit, own func() uint64) {
 		all.mu.Lock()
 		defer all.mu.Unlock()
-		before := all.limit
-		all.limit = f
-		return before
+		limit, own, all.limit, all.own = all.limit, all.own, l, o
+		return limit, own
 	}
-	before := set(func() uint64 { return limit })
-	t.Cleanup(func() { set(before) })
+	beforeLimit, beforeOwn := set(func() uint64 { return limit }, func() uint64 { return own })
+	t.Cleanup(func() { set(beforeLimit, beforeOwn) })
 }
 
 // TestMemoryOfAll: programs and scripts want ten times what all may use together. The largest end and say why; a small one runs
 // on, and so do as many as fit.
 func TestMemoryOfAll(t *testing.T) {
 	const budget, each, many = 80 << 20, 40 << 20, 20
-	limitMemory(t, leastPart*budget)
+	limitMemory(t, 2*budget, budget)
 	_, _, before := Memory()
 	script := filepath.Join(t.TempDir(), "script")
 	require.NoError(t, os.WriteFile(script, fmt.Appendf(nil, "#!/bin/sh\nx=$(head -c %d /dev/zero | tr '\\0' x)\nsleep 600\n", each), 0o755))
@@ -60,7 +59,7 @@ func TestMemoryOfAll(t *testing.T) {
 	}, time.Minute, lookEvery)
 	require.Less(t, len(ends), many)
 	require.NoError(t, unix.Kill(small.Process.Pid, 0))
-	limitMemory(t, 0)
+	limitMemory(t, 0, 0)
 	running.Wait()
 	for range many {
 		err := <-ends
@@ -106,10 +105,13 @@ func TestMemoryOf(t *testing.T) {
 
 // TestBudgetOfPrograms: this process has its share, more if it uses more, and leaves a part in any case.
 func TestBudgetOfPrograms(t *testing.T) {
-	for limit, want := range map[uint64]uint64{6 << 30: 6<<30 - 512<<20, 1 << 30: 512 << 20, 512 << 20: 128 << 20} {
-		limitMemory(t, limit)
+	const mib = 1 << 20
+	for _, tt := range []struct{ limit, own, want uint64 }{
+		{6144, 100, 5632}, {6144, 700, 5444}, {6144, 6000, 1536}, {1024, 100, 768}, {512, 100, 384}, {512, 200, 312}, {512, 500, 128},
+	} {
+		limitMemory(t, tt.limit*mib, tt.own*mib)
 		_, budget, _ := Memory()
-		require.Equal(t, want, budget)
+		require.Equal(t, tt.want*mib, budget, tt)
 	}
 }
 

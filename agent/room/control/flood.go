@@ -77,8 +77,10 @@ func (l *floodLimiter) passes(room *lksdk.Room, data []byte) bool {
 	}
 	from, now := packet.GetParticipantIdentity(), time.Now()
 	_, ok := l.perCaller.Allow(from, now)
-	if link := l.link(room, from); ok && link != "" {
-		_, ok = l.perLink.Allow(link, now)
+	if ok { // a refused packet costs little
+		if link := l.link(room, from); link != "" {
+			_, ok = l.perLink.Allow(link, now)
+		}
 	}
 	if ok && (pendingBytes(room) <= floodPending || l.trusted(room, from)) {
 		return true
