@@ -1,6 +1,7 @@
 /** The HTTP calls of docs/api.md. Every failure is an ApiError with a sentence for the reader. */
 
 const LOGINS = 60; // attempts: of many people behind one address, one logs in every 5 s
+const BUSY = { 429: 'Too many logins.', 503: 'The server takes no login now.' }; // answers after which a login is tried again
 
 export class ApiError extends Error {
   /** @param {number} status 0 when there was no answer @param {string} message @param {string} [code] @param {number} [after] s until another try */
@@ -14,11 +15,12 @@ export class ApiError extends Error {
 
 /**
  * @param {string} method @param {string} path @param {unknown} [body]
- * @param {{clock?: import('./clock.js').ServerClock, create?: boolean, wait?: number}} [opts] clock: reads the answer's Date; create: only if
- * there is none yet; wait: ms for the answer. A body of text is sent as YAML.
+ * @param {{clock?: import('./clock.js').ServerClock, create?: boolean, wait?: number, stop?: AbortSignal}} [opts] clock: reads the answer's Date;
+ * create: only if there is none yet; wait: ms for the answer; stop: ends the call. A body of text is sent as YAML.
  */
 export async function call(method, path, body, opts = {}) {
   const sent = Date.now();
+  const late = AbortSignal.timeout(opts.wait ?? 10_000);
   let res;
   try {
     res = await fetch(path, {
@@ -28,7 +30,7 @@ export async function call(method, path, body, opts = {}) {
         ...(opts.create ? { 'If-None-Match': '*' } : {}),
       },
       body: body === undefined || typeof body === 'string' ? body : JSON.stringify(body),
-      signal: AbortSignal.timeout(opts.wait ?? 10_000),
+      signal: opts.stop && AbortSignal.any ? AbortSignal.any([late, opts.stop]) : late,
       cache: 'no-store',
     });
   } catch {
@@ -106,18 +108,27 @@ export const start = (source) => call('POST', inRoom('/start'), { source });
 export const stop = () => call('POST', inRoom('/stop'));
 export const roomToken = (role, name) => call('POST', inRoom('/livekit/token'), { role, name });
 
+let newest = new AbortController(); // of the logins
+
 /**
- * Exchanges a token for a cookie. While there are too many logins, it waits and tries again.
+ * Exchanges a token for a cookie. While there are too many logins, it waits and tries again. A newer login ends it.
  * @param {string} token @param {(text: string) => void} tell is called before each wait
+ * @returns {Promise<boolean>} false: a newer login has begun, and this one says nothing more
  */
 export async function login(token, tell) {
+  newest.abort();
+  newest = new AbortController();
+  const stop = newest.signal;
   for (let left = LOGINS; ; left--) {
     try {
-      return await call('POST', '/api/login', { token });
+      await call('POST', '/api/login', { token }, { stop });
+      return !stop.aborted;
     } catch (err) {
-      if (err.status !== 429 || !err.after || left <= 1) throw err;
-      tell(`Too many logins from this address. Trying again in ${err.after} s.`);
+      if (stop.aborted) return false;
+      if (!(err.status in BUSY) || !err.after || left <= 1) throw err;
+      tell(`${BUSY[err.status]} Trying again in ${err.after} s.`);
       await new Promise((done) => setTimeout(done, err.after * 1000 + Math.random() * 500)); // not all at once
+      if (stop.aborted) return false;
     }
   }
 }

@@ -218,14 +218,14 @@ $('login').addEventListener('submit', (e) => {
 /** @param {string} token */
 async function login(token) {
   try {
-    await api.login(token, (text) => toast.say(text));
+    if (!(await api.login(token, (text) => toast.say(text)))) return;
     $('login-token').value = '';
     state.set({ link: 'connecting' });
     events.open();
   } catch (err) {
     const wrong = err.status === 401 || err.status === 403;
     toast.say(wrong ? 'Wrong token.' : err.message);
-    if (!wrong) $('login-token').value = token; // it is no longer in the address
+    if (!wrong) $('login-token').value ||= token; // it is no longer in the address
     state.set({ link: 'locked' });
   }
 }

@@ -18,6 +18,12 @@ export function pick(ids, most) {
 /** Tells a record from those of a server that was started anew. @param {import('./types.js').CycleRecord} r */
 const rowKey = (r) => `${r.cycle} ${r.inference_start}`;
 
+/**
+ * A row to show again. One that lacks a picture is made anew, as the server may only have been away, unless it has the focus.
+ * @param {HTMLElement} [li]
+ */
+export const reusable = (li) => (li?.querySelector('.thumb.gone') && !li.contains(document.activeElement) ? undefined : li);
+
 export class Comments {
   /** @type {import('./score-layout.js').Cycle[]} that arrived while the reader holds the list */
   #waiting = [];
@@ -68,7 +74,7 @@ export class Comments {
     this.#waiting = [];
     this.#seenAll();
     const old = new Map([...this.el.list.children].map((li) => [li.dataset.key, li]));
-    refill(this.el.list, items.map((c) => old.get(rowKey(c.record)) ?? this.#item(c)).reverse());
+    refill(this.el.list, items.map((c) => reusable(old.get(rowKey(c.record))) ?? this.#item(c)).reverse());
     this.#ages();
     this.#now();
   }

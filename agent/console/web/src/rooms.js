@@ -291,7 +291,7 @@ $('login').addEventListener('submit', (e) => {
 /** @param {string} token */
 async function login(token) {
   try {
-    await api.login(token, (text) => tell('bad', text));
+    if (!(await api.login(token, (text) => tell('bad', text)))) return;
     $('login-token').value = '';
     $('ask-state').hidden = true;
     link = 'connecting';
@@ -299,7 +299,7 @@ async function login(token) {
   } catch (err) {
     const wrong = err.status === 401 || err.status === 403;
     tell('bad', wrong ? 'Wrong token.' : err.message);
-    if (!wrong) $('login-token').value = token; // it is no longer in the address
+    if (!wrong) $('login-token').value ||= token; // it is no longer in the address
     link = 'locked';
   }
   redraw();

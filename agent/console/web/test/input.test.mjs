@@ -2,7 +2,7 @@ import test from 'node:test';
 import assert from 'node:assert/strict';
 import { createServer } from 'node:http';
 import { apiBase, fragmentToken, frameURL, login } from '../src/api.js';
-import { pick, thumbnail } from '../src/comments.js';
+import { pick, reusable, thumbnail } from '../src/comments.js';
 import { clockTime, frameName } from '../src/words.js';
 import { looksLikeURL, sourceSentence } from '../src/source-words.js';
 import { roomSentence, shutIn } from '../src/room.js';
@@ -17,15 +17,12 @@ test('the token in the fragment', () => {
   assert.equal(fragmentToken(''), '');
 });
 
-test('a login that is one of too many is tried again', async (t) => {
-  const statuses = [429, 429, 204, 429, 401];
-  const seen = [];
+/** A server that takes logins. @param {(token: string, res: import('node:http').ServerResponse) => void} answer */
+async function loginServer(t, answer) {
   const server = createServer(async (req, res) => {
     let body = '';
     for await (const part of req) body += part;
-    seen.push(JSON.parse(body).token);
-    const status = statuses.shift();
-    res.writeHead(status, status === 429 ? { 'Retry-After': '1' } : {}).end();
+    answer(JSON.parse(body).token, res);
   });
   await new Promise((done) => server.listen(0, '127.0.0.1', done));
   const plain = globalThis.fetch;
@@ -35,13 +32,53 @@ test('a login that is one of too many is tried again', async (t) => {
     server.closeAllConnections();
     server.close();
   });
+}
+
+test('a login that is one of too many, or after a standstill, is tried again', async (t) => {
+  const statuses = [429, 503, 204, 429, 401, 503];
+  const seen = [];
+  await loginServer(t, (token, res) => {
+    seen.push(token);
+    const status = statuses.shift();
+    res.writeHead(status, statuses.length && status !== 401 ? { 'Retry-After': '1' } : {}).end();
+  });
   const told = [];
   const began = Date.now();
-  await login('a-link', (text) => told.push(text));
+  assert.equal(await login('a-link', (text) => told.push(text)), true);
   assert.ok(Date.now() - began >= 2000, 'it waits as long as the server says');
   await assert.rejects(login('wrong', (text) => told.push(text)), { status: 401 });
-  assert.deepEqual(seen, ['a-link', 'a-link', 'a-link', 'wrong', 'wrong']);
-  assert.deepEqual(told, Array(3).fill('Too many logins from this address. Trying again in 1 s.'));
+  await assert.rejects(login('down', (text) => told.push(text)), { status: 503 }, 'the server names no time');
+  assert.deepEqual(seen, ['a-link', 'a-link', 'a-link', 'wrong', 'wrong', 'down']);
+  const many = 'Too many logins. Trying again in 1 s.';
+  assert.deepEqual(told, [many, 'The server takes no login now. Trying again in 1 s.', many]);
+});
+
+test('a newer login ends the one that waits for its next try', async (t) => {
+  const seen = [];
+  await loginServer(t, (token, res) => {
+    seen.push(token);
+    if (token === 'wrong') res.writeHead(429, { 'Retry-After': '1' }).end();
+    else res.writeHead(204).end();
+  });
+  let older = /** @type {any} */ (null);
+  await new Promise((waits) => (older = login('wrong', waits)));
+  assert.equal(await login('right', () => assert.fail('there is room')), true);
+  assert.equal(await older, false);
+  assert.deepEqual(seen, ['wrong', 'right']);
+});
+
+test('a newer login ends the one that has no answer yet', async (t) => {
+  let held = /** @type {any} */ (null);
+  const asked = new Promise((done) => (held = done));
+  await loginServer(t, (token, res) => {
+    if (token === 'newer') res.writeHead(204).end();
+    else held({ closed: new Promise((done) => res.on('close', done)) });
+  });
+  const older = login('older', () => assert.fail('it is over'));
+  const { closed } = await asked;
+  assert.equal(await login('newer', () => {}), true);
+  assert.equal(await older, false);
+  await closed;
 });
 
 test('the room is in the address', () => {
@@ -63,6 +100,18 @@ test('thumbnails are spread evenly and hold the newest frame', () => {
   assert.deepEqual(pick([1, 2, 3], 5), [1, 2, 3]);
   assert.deepEqual(pick([1, 2, 3, 4, 5, 6, 7, 8, 9], 5), [1, 3, 5, 7, 9]);
   assert.equal(pick(Array.from({ length: 64 }, (_, i) => i), 5).at(-1), 63);
+});
+
+test('a comment whose picture failed is made anew, unless it has the focus', (t) => {
+  const row = (gone) => ({ querySelector: (what) => (gone && what === '.thumb.gone' ? {} : null), contains: (el) => el === `in ${gone}` });
+  globalThis.document = { activeElement: null };
+  t.after(() => delete globalThis.document);
+  const [whole, failed] = [row(false), row(true)];
+  assert.equal(reusable(whole), whole);
+  assert.equal(reusable(failed), undefined);
+  assert.equal(reusable(undefined), undefined);
+  globalThis.document.activeElement = 'in true';
+  assert.equal(reusable(failed), failed);
 });
 
 test('a thumbnail has a name for screen readers', (t) => {
