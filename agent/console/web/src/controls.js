@@ -74,6 +74,7 @@ export class InstructionBox {
   #sent = ''; // sent and not yet in effect
   #stage = 'rest'; // rest, sent, waits, set, acted, done (a command), failed
   #words = '';
+  #turn = 0; // of what is sent
   #suggested = '';
 
   /** @param {import('./state.js').State} state @param {Confirm} confirm */
@@ -123,7 +124,7 @@ export class InstructionBox {
   async send(text) {
     if (!text && !this.state.known.snapshot?.instruction) {
       $('instruction').focus();
-      this.#stage = 'rest';
+      if (this.#stage !== 'sent') this.#stage = 'rest';
       this.#say();
       return;
     }
@@ -131,21 +132,27 @@ export class InstructionBox {
     this.#stage = 'sent';
     this.confirm.drop('instruction');
     this.#say();
-    const mine = () => this.#sent === text && this.#stage === 'sent'; // or something newer is said
+    const turn = ++this.#turn;
     try {
       const before = this.state.known.snapshot?.command?.at;
       const s = await (text ? api.setInstruction(text) : api.clearInstruction());
-      if (!mine()) return undefined;
-      if (s?.command && s.command.at !== before) return this.#did(s.command, text);
+      if (turn !== this.#turn || this.#stage !== 'sent') {
+        this.#clear(text); // something newer is said
+        return;
+      }
+      if (s?.command && s.command.at !== before) {
+        this.#did(s.command, text);
+        return;
+      }
       if (waits(s, text)) {
         this.#stage = 'waits';
-        if ($('instruction').value.trim() === text) $('instruction').value = '';
+        this.#clear(text);
         this.#say();
-        return undefined;
+        return;
       }
       this.confirm.expect('instruction', (s) => (s.instruction ?? '') === text, () => {
         this.#stage = text ? 'set' : 'rest';
-        if ($('instruction').value.trim() === text) $('instruction').value = '';
+        this.#clear(text);
         this.#say();
       }, () => {
         this.#stage = 'failed';
@@ -153,7 +160,7 @@ export class InstructionBox {
         this.#say();
       });
     } catch (err) {
-      if (!mine()) return;
+      if (turn !== this.#turn) return; // a command in between hides no refusal
       this.#stage = 'failed';
       this.#words = err.message;
       this.#say();
@@ -176,8 +183,13 @@ export class InstructionBox {
   #did(done, text) {
     this.#stage = 'done';
     this.#words = done.effect;
-    if ($('instruction').value.trim() === text) $('instruction').value = '';
+    this.#clear(text);
     this.#say();
+  }
+
+  /** Empties the box, unless something else is typed. @param {string} [text] */
+  #clear(text) {
+    if ($('instruction').value.trim() === text) $('instruction').value = '';
   }
 
   #rest() {
