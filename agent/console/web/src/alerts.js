@@ -115,10 +115,19 @@ export function byChoice(id, now = 'auto') {
 }
 
 /**
+ * What a rule's row says below it.
+ * @param {string | undefined} words "" while a change is under way @param {string} when the sentence in force
+ * @param {string} [typed] one that is not
+ */
+export function rowWords(words, when, typed) {
+  if (words === '' || !typed) return words ?? '';
+  return `${words ?? 'Not changed.'} In force: “${when}”.`;
+}
+
+/**
  * @typedef {object} Said
  * @property {string} words @property {boolean} [bad]
  * @property {string} [of] the rule that was tried, as JSON: for another one the result does not count
- * @property {string} [typed] a new sentence that is not in force
  */
 
 export class Alerts {
@@ -128,6 +137,8 @@ export class Alerts {
   #rules = [];
   /** What is said about a rule, by its id. @type {Map<string, Said>} */
   #said = new Map();
+  /** New sentences that are not in force, by the id of their rule. @type {Map<string, string>} */
+  #typed = new Map();
   /** The parts of a rule's row that change. @type {Map<string, {input: any, state: any, said: any}>} */
   #rows = new Map();
   #turn = 0; // of what the form says
@@ -279,10 +290,12 @@ export class Alerts {
    * @param {string} id @param {() => Promise<any>} call @param {{done?: () => void, typed?: string}} [also] typed: its new sentence
    */
   #changeRule(id, call, { done, typed } = {}) {
+    if (typed) this.#typed.set(id, typed);
     return this.#change(call, () => {
       this.#said.delete(id);
+      if (typed === this.#typed.get(id)) this.#typed.delete(id);
       done?.();
-    }, (why) => this.#about(id, { words: why && sentence(typed ? `Not changed: ${why}` : why), typed, bad: true }));
+    }, (why) => this.#about(id, { words: why && sentence(typed ? `Not changed: ${why}` : why), bad: true }));
   }
 
   #drawRules() {
@@ -293,9 +306,10 @@ export class Alerts {
       const said = this.#saidOf(r);
       put(row.state, `${r.level ?? 'warning'}; ${ruleState(r)}`);
       row.state.dataset.tone = r.on || r.problem ? 'bad' : '';
-      put(row.said, said?.words && said.typed ? `${said.words} In force: “${r.when}”.` : said?.words ?? '');
-      row.said.dataset.tone = said?.bad ? 'bad' : '';
-      const when = said?.typed ?? r.when;
+      const typed = this.#typed.get(r.id);
+      put(row.said, rowWords(said?.words, r.when, typed));
+      row.said.dataset.tone = said?.bad || (typed && !said) ? 'bad' : '';
+      const when = typed ?? r.when;
       if (row.input !== document.activeElement && row.input.value !== when) row.input.value = when;
     }
   }
@@ -330,10 +344,13 @@ export class Alerts {
       const when = input.value.trim().replace(/\s+/g, ' ');
       input.blur();
       if (when && when !== now().when) void this.#changeRule(r.id, () => api.setRule(r.id, { ...plainRule(now()), when }), { typed: when });
-      else this.#about(r.id, { words: '' });
+      else {
+        this.#typed.delete(r.id);
+        this.#about(r.id, { words: '' });
+      }
     });
     const remove = h('button', { class: 'quiet', type: 'button', id: `rule-remove-${r.id}`, ariaLabel: `Remove “${name}”` }, 'Remove');
-    remove.addEventListener('click', () => void this.#changeRule(r.id, () => api.removeRule(r.id)));
+    remove.addEventListener('click', () => void this.#changeRule(r.id, () => api.removeRule(r.id), { done: () => this.#typed.delete(r.id) }));
     const state = h('small', {});
     const said = h('small', { role: 'status' });
     this.#rows.set(r.id, { input, state, said });

@@ -1,6 +1,7 @@
 import test from 'node:test';
 import assert from 'node:assert/strict';
-import { alertState, byChoice, keep, plainRule, queueNote, regionRules, ruleState, trialWords } from '../src/alerts.js';
+import { Alerts, alertState, byChoice, keep, plainRule, queueNote, regionRules, ruleState, trialWords } from '../src/alerts.js';
+import { State } from '../src/state.js';
 import { clockTime } from '../src/words.js';
 
 const at = (sec) => new Date(Date.UTC(2026, 0, 1, 12, 0, sec)).toISOString();
@@ -85,4 +86,90 @@ test('what decides a rule is explained', (t) => {
   select.value = 'model';
   select.onchange();
   assert.match(note.children[0], /answers of the model/);
+});
+
+/** As much of a page as the drawer needs. */
+class Element extends EventTarget {
+  id = '';
+  value = '';
+  dataset = {};
+  children = /** @type {any[]} */ ([]);
+  #text = '';
+  get textContent() { return this.#text + this.children.map((c) => c.textContent ?? c).join(''); }
+  set textContent(words) { this.#text = words; }
+  setAttribute() {}
+  append(...more) { this.children.push(...more); }
+  replaceChildren(...more) { this.children = more; }
+  contains(el) { return el === this || this.children.some((c) => c instanceof Element && c.contains(el)); }
+  matches() { return false; }
+  blur() {}
+  querySelector(what) { return what.startsWith('#') ? this.find((el) => el.id === what.slice(1)) : null; }
+  /** @param {(el: any) => boolean} is @returns {any} */
+  find(is) {
+    if (is(this)) return this;
+    for (const c of this.children) {
+      const found = c instanceof Element ? c.find(is) : null;
+      if (found) return found;
+    }
+    return null;
+  }
+}
+
+test('a refused sentence stays in its row until it is changed', async (t) => {
+  t.mock.timers.enable({ apis: ['setInterval'] });
+  const all = new Map();
+  const byId = (id) => all.get(id) ?? all.set(id, new Element()).get(id);
+  globalThis.document = { createElement: () => new Element(), getElementById: byId, activeElement: null };
+  const real = globalThis.fetch;
+  const rule = { id: 'r1', when: 'a goal', active: true, on: false, looks: 0, late: 0, unanswered: 0 };
+  let refuse = '';
+  let answers = 0;
+  globalThis.fetch = async (path, { method, body }) => {
+    answers++;
+    if (path.endsWith('/try?looks=20')) return new Response(JSON.stringify({ trials: [{ verdict: 'holds' }] }));
+    if (method !== 'GET' && refuse) return new Response(JSON.stringify({ message: refuse }), { status: 400 });
+    if (method === 'PUT') Object.assign(rule, JSON.parse(body));
+    return new Response(JSON.stringify({ rules: [rule], alerts: [], regions: [] }));
+  };
+  t.after(() => {
+    delete globalThis.document;
+    globalThis.fetch = real;
+  });
+  const settled = async () => {
+    for (let seen = -1; seen !== answers;) {
+      seen = answers;
+      for (let i = 0; i < 3; i++) await new Promise((done) => setImmediate(done));
+    }
+  };
+  const drawer = new Alerts(new State(), /** @type {any} */ ({ open: 'alerts' }), () => true);
+  const at = (id) => drawer.body.querySelector(`#${id}`);
+  const row = () => drawer.body.find((el) => el.children.some((c) => c.id === 'rule-r1')).textContent;
+  const press = async (id) => {
+    at(id).dispatchEvent(new Event('click'));
+    await settled();
+  };
+  const type = async (when) => {
+    at('rule-r1').value = when;
+    at('rule-r1').dispatchEvent(new Event('change'));
+    await settled();
+  };
+  drawer.shown();
+  await settled();
+
+  refuse = 'no such word';
+  await type('a gaol');
+  assert.match(row(), /Not changed: no such word\. In force: “a goal”\./);
+  await press('rule-r1-test');
+  assert.equal(at('rule-r1').value, 'a gaol');
+  assert.match(row(), /look yetno such word\. In force: “a goal”\./);
+  await press('rule-r1-try');
+  assert.equal(at('rule-r1').value, 'a gaol');
+  assert.match(row(), /Now: holds\. In force: “a goal”\./);
+  refuse = '';
+  await press('rule-r1-snooze');
+  assert.equal(at('rule-r1').value, 'a gaol');
+  assert.match(row(), /Not changed\. In force: “a goal”\./);
+  await type('two goals');
+  assert.equal(at('rule-r1').value, 'two goals');
+  assert.ok(!row().includes('In force'));
 });
