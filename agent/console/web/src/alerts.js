@@ -340,17 +340,18 @@ export class Alerts {
       e.preventDefault(); // a rule is one sentence
       input.blur();
     });
+    const forget = () => void this.#typed.delete(r.id);
     input.addEventListener('change', () => {
       const when = input.value.trim().replace(/\s+/g, ' ');
       input.blur();
       if (when && when !== now().when) void this.#changeRule(r.id, () => api.setRule(r.id, { ...plainRule(now()), when }), { typed: when });
       else {
-        this.#typed.delete(r.id);
+        forget();
         this.#about(r.id, { words: '' });
       }
     });
     const remove = h('button', { class: 'quiet', type: 'button', id: `rule-remove-${r.id}`, ariaLabel: `Remove “${name}”` }, 'Remove');
-    remove.addEventListener('click', () => void this.#changeRule(r.id, () => api.removeRule(r.id), { done: () => this.#typed.delete(r.id) }));
+    remove.addEventListener('click', () => void this.#changeRule(r.id, () => api.removeRule(r.id), { done: forget }));
     const state = h('small', {});
     const said = h('small', { role: 'status' });
     this.#rows.set(r.id, { input, state, said });

@@ -15,8 +15,9 @@ export class ApiError extends Error {
 
 /**
  * @param {string} method @param {string} path @param {unknown} [body]
- * @param {{clock?: import('./clock.js').ServerClock, create?: boolean, wait?: number, stop?: AbortSignal}} [opts] clock: reads the answer's Date;
- * create: only if there is none yet; wait: ms for the answer; stop: ends the call. A body of text is sent as YAML.
+ * @param {{clock?: import('./clock.js').ServerClock, create?: boolean, wait?: number, stop?: AbortSignal}} [opts]
+ * clock: reads the answer's Date; create: only if there is none yet; wait: ms for the answer; stop: ends the call.
+ * A body of text is sent as YAML.
  */
 export async function call(method, path, body, opts = {}) {
   const sent = Date.now();

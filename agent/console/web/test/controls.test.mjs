@@ -6,7 +6,9 @@ import { State } from '../src/state.js';
 /** The elements of the page by id, as far as the instruction box needs them. */
 function page(t) {
   const all = new Map();
-  const element = () => Object.assign(new EventTarget(), { value: '', textContent: '', dataset: {}, classList: { toggle() {} }, focus() {}, querySelectorAll: () => [] });
+  const element = () => Object.assign(new EventTarget(), {
+    value: '', textContent: '', dataset: {}, classList: { toggle() {} }, focus() {}, querySelectorAll: () => [],
+  });
   globalThis.document = {
     getElementById(id) {
       if (!all.has(id)) all.set(id, element());
