@@ -379,7 +379,7 @@ func (h *hour) fields(v reflect.Value) (out []string) {
 	for field, f := range v.Fields() {
 		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		switch {
-		case f.IsZero() || name == "-":
+		case f.IsZero() || name == "-" || !field.IsExported() && !field.Anonymous:
 		case field.Anonymous:
 			out = append(out, h.fields(f)...)
 		default:

@@ -222,7 +222,8 @@ func changes(r *http.Request) bool {
 
 // stoodStill refuses a request that may have waited while the process stood still: its sender gave up long ago.
 func stoodStill() *problem {
-	return refuse(http.StatusServiceUnavailable, "stood_still", "the server was paused, and this request may be from before; it was not carried out; try again in %v", limit.DrainTime).after(int(limit.DrainTime / time.Second))
+	const text = "the server was paused, and this request may be from before; it was not carried out; try again in %v"
+	return refuse(http.StatusServiceUnavailable, "stood_still", text, limit.DrainTime).after(int(limit.DrainTime / time.Second))
 }
 
 // freshBody refuses a body during which the process stood still.

@@ -246,7 +246,7 @@ func TestMicrophones(t *testing.T) {
 		require.False(t, m.Muted)
 		require.Equal(t, m.Identity == "cam", m.Watched)
 		require.Equal(t, m.Identity == "ann", m.Instructs)
-		require.Equal(t, map[string]string{"bob": "0000000000000002"}[m.Identity], m.Link)
+		require.Equal(t, map[string]string{"bob": "0000000000000001"}[m.Identity], m.Link, "the first link")
 		all[i] = m
 	}
 	require.Equal(t, "Name of ann", all[0].Name)

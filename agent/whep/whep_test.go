@@ -560,6 +560,10 @@ func TestLinkExpires(t *testing.T) {
 		players = append(players, p)
 	}
 	operator := players[2]
+	s.feed.Record(look.Record{Cycle: 1, Text: "before", Outcome: look.OutcomeSpoken})
+	for _, p := range players { // its channel is open
+		require.Eventually(t, func() bool { _, _, _, texts := p.seen(); return texts > 0 }, patience, 10*time.Millisecond)
+	}
 	for range cap(ends) {
 		(<-ends)("this link has expired")
 	}
