@@ -43,10 +43,17 @@ func (s *Server) getFrame(h *roomEntry, w http.ResponseWriter, r *http.Request) 
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), pictureWait)
 	defer cancel()
+	if width == 0 { // it is made in any case, and waits only if it may be
+		if err := s.mayMake(ctx); err != nil {
+			return err
+		}
+	}
 	// One request at a time asks the decoder, which the commentary uses too.
 	data, err := h.stills.get(ctx, stillKey{width: width}, func() ([]byte, error) {
-		if err := s.mayMake(ctx); err != nil {
-			return nil, err
+		if width > 0 {
+			if err := s.mayMake(ctx); err != nil {
+				return nil, err
+			}
 		}
 		f, err := h.Pictures.Snapshot(ctx)
 		if err != nil {
