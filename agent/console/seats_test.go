@@ -232,7 +232,7 @@ func TestRatesOfALink(t *testing.T) {
 	another := as(granted(t, crowdKeys, access.AllInRoom, "final", "another"), "198.51.100.1")
 	operator := as(operatorToken, "198.51.100.1")
 	require.Eventually(t, func() bool { // from when the hub runs
-		shown := picture(1280, 720, 90)
+		shown := picture(640, 360, 90)
 		hub.Frames(1, []window.Frame{{ID: 10, VideoFrame: shown}, {ID: 11, VideoFrame: shown}, {ID: 12, VideoFrame: shown}})
 		return r.ask("GET", "/api/frames/10", "", operator...).status == http.StatusOK
 	}, wait, 50*time.Millisecond)
