@@ -15,6 +15,7 @@ import (
 	"touchline/agent/command"
 	"touchline/agent/look"
 	"touchline/agent/phrases"
+	"touchline/agent/prompt"
 	"touchline/agent/settings"
 	"touchline/agent/speech"
 	"touchline/inference"
@@ -101,7 +102,7 @@ var (
 // act carries out an order and confirms it.
 func (e *Ears) act(text, identity string, c settings.Hearing) *agent.SpokenOrder {
 	out := &agent.SpokenOrder{Text: text}
-	by := "room: " + identity // prompt.InRoom
+	by := prompt.InRoom + identity
 	done, err := e.order(text, by)
 	snap := e.bot.Snapshot()
 	language := *cmp.Or(snap.Settings.Language, new("en"))

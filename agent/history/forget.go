@@ -88,7 +88,7 @@ func (d *database) forget(ctx context.Context, q Query) (int, error) {
 	return int(n), err
 }
 
-// forget deletes the same from the files of an earlier version.
+// forget deletes the same from the files of an earlier version, also from one that files leaves out as it is there compressed too.
 func (f folder) forget(ctx context.Context, q Query) error {
 	dir, err := os.ReadDir(f.dir)
 	if err != nil {

@@ -136,10 +136,11 @@ func (c *children) budget() uint64 {
 func (c *children) useLocked() map[int]uint64 {
 	use, scripts := make(map[int]uint64, len(c.programs)), false
 	for pid, p := range c.programs {
-		if p.err == nil {
-			use[pid], scripts = 0, scripts || p.script
-		}
-		if p.err == nil && !p.script {
+		switch {
+		case p.err != nil:
+		case p.script:
+			use[pid], scripts = 0, true
+		default:
 			use[pid] = resident(strconv.Itoa(pid))
 		}
 	}
