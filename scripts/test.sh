@@ -20,7 +20,7 @@ tags=nolibopusfile,builtinassets
 race=
 if [ "${1:-}" = race ]; then
 	race=-race
-	export NVRTC="$PWD/bin/nvrtc" # required
+	export NVRTC="$PWD/bin/nvrtc" CUBINS=all # required, and for all architectures, rows and forms
 	shift
 fi
 

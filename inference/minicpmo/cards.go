@@ -134,7 +134,9 @@ func (c *Cards) open(ctx context.Context, k *cardEngine, b *models.Bundle, o Opt
 	}
 	e, err := Open(ctx, b, o)
 	if err != nil {
-		c.fail(k, err)
+		if ctx.Err() == nil {
+			c.fail(k, err)
+		}
 		return nil, err
 	}
 	c.mu.Lock()
@@ -251,12 +253,16 @@ func (c *Cards) Status() (st inference.Status) {
 func (c *Cards) Close() error {
 	c.cancel()
 	c.loading.Wait()
-	var err error
+	var open []*Engine
 	c.Each(func(_ int, e *Engine) {
 		if e != nil {
-			err = errors.Join(err, e.Close())
+			open = append(open, e)
 		}
 	})
+	var err error
+	for _, e := range open {
+		err = errors.Join(err, e.Close())
+	}
 	freed := make(chan struct{})
 	go func() { c.watches.Wait(); close(freed) }()
 	select {
@@ -342,6 +348,7 @@ func (s *cardSession) enter() (*cardEngine, *Session, error) {
 		s.on, s.inner = to, &Session{e: to.engine, room: old.room, source: old.source}
 		s.inner.asked.Store(old.asked.Load())
 		s.inner.slices.Store(old.slices.Load())
+		s.inner.streams.Store(old.streams.Load())
 	}
 	return s.on, s.inner, err
 }

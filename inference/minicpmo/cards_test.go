@@ -3,6 +3,7 @@
 package minicpmo_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"touchline/inference"
@@ -241,6 +243,22 @@ func TestCardsThatLoadBehind(t *testing.T) {
 	ask()
 	ask()
 	require.Equal(t, map[int]uint64{0: 10 + 4, 1: 6 + 2}, done(m))
+}
+
+// TestCloseWhileACardLoads: that it does not load then is no error to report.
+func TestCloseWhileACardLoads(t *testing.T) {
+	orttest.NoLeaks(t)
+	two := &cpuCard{opens: make(chan struct{})}
+	o := cards(t, &cpuCard{}, two)
+	var log bytes.Buffer
+	o.Logger = zerolog.New(&log)
+	m, err := minicpmo.OpenModel(t.Context(), tiny(t), o)
+	require.NoError(t, err)
+	ended := make(chan error, 1)
+	go func() { ended <- m.Close() }()
+	close(two.opens)
+	require.NoError(t, <-ended)
+	require.NotContains(t, log.String(), `"level":"error"`)
 }
 
 // TestCardThatDoesNotOpen: the others are used, and the status says why it is not; without any, the model does not open.

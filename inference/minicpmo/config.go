@@ -131,7 +131,7 @@ func (c Config) Validate() error {
 		"between 0.1 and 10", c.RepetitionPenalty)
 	s.That(c.Seed >= 0, "seed", "0 or more", c.Seed)
 	s.That(c.VisionCache >= 0 && c.VisionCache <= 1<<20, "vision_cache", "between 0 and 1048576", c.VisionCache)
-	s.That(c.PrefixCache >= 0, "prefix_cache", "0 or more bytes", c.PrefixCache)
+	s.That(check.Within(c.PrefixCache, 0, 1e12), "prefix_cache", "between 0 and 1000000000000 bytes", c.PrefixCache)
 	for _, id := range c.SuppressTokens {
 		if id < 0 || id > 1<<20 {
 			s.That(false, "suppress_tokens", "token ids between 0 and 1048576", id)

@@ -149,3 +149,33 @@ func TestPicturesOfOtherRoomsAreNotShared(t *testing.T) {
 	require.Equal(t, system, saved(question(t, e, 5, "What is it?", flat(448, 336))))
 	require.Equal(t, end-(first.Prompt.Images[1].End-first.Prompt.Images[0].End), saved(question(t, e, 6, "What is it?", flat(336, 448))))
 }
+
+// A look with a schema copies the beginning of the room's comment on the same frames, spoken or not.
+func TestLooksBesideComments(t *testing.T) {
+	orttest.NoLeaks(t)
+	e := open(t, tiny(t), settings(t))
+	schema := []byte(`{"type":"object","properties":{"dogs":{"type":"integer","minimum":1,"maximum":9}},"required":["dogs"],"additionalProperties":false}`)
+	for room, speech := range []bool{false, true} {
+		s, err := e.NewSession()
+		require.NoError(t, err)
+		p := inference.Prompt{System: systemText, Text: "What is new?", MaxTokens: 8, MaxSlices: 1, Speech: speech}
+		for i := range 4 {
+			p.Frames = append(p.Frames, noise(uint64(4*room+i), time.Duration(i)))
+		}
+		ask := func(p inference.Prompt) {
+			for _, err := range s.Generate(t.Context(), p) {
+				require.NoError(t, err)
+			}
+		}
+		ask(p)
+		ask(inference.Prompt{System: "Translate.", Text: "a goal", MaxTokens: 8}) // has no frames
+		before := e.Stats()
+		p.Speech, p.Schema, p.Text, p.MaxTokens = false, schema, "How many dogs are there?", 40
+		ask(p)
+		after := e.Stats()
+		require.EqualValues(t, 1, after.PrefixHits-before.PrefixHits)
+		fed := after.Prompt - before.Prompt
+		require.Greater(t, int(after.PrefixTokens-before.PrefixTokens), 5*int(fed), "speech %t", speech)
+		require.NoError(t, s.Close())
+	}
+}

@@ -29,6 +29,7 @@ type Session struct {
 	shown, used atomic.Int64 // frames embedded early, and those that a prompt showed
 	skipped     atomic.Int64
 	slices      atomic.Int32 // of the last prompt
+	streams     atomic.Bool  // the last prompt with frames and without a schema was that of a spoken answer
 	room        *voice.Room
 }
 
@@ -141,15 +142,24 @@ func (s *Session) request(p inference.Prompt) (Request, error) {
 	}
 	system := strings.TrimSpace(p.System + "\n\n" + inference.AskFor(p.Language))
 	var err error
-	if p.Speech && e.speaks && !p.Structured() {
-		r.Prompt, err = e.streaming(system, parts)
+	streams := p.Speech && e.speaks
+	switch {
+	case p.Structured(): // begins as the room's comments do, so that it copies the beginning of the last one
+		streams = s.streams.Load()
+	case len(p.Frames) > 0:
+		s.streams.Store(streams)
+	}
+	speech := streams && !p.Structured()
+	r.Rules = e.chatAnswer
+	if speech {
 		r.Rules, r.Chunk, r.Hidden = e.speech, voice.ChunkTokens, e.voice.Load() != nil
+	}
+	if streams {
+		r.Prompt, err = e.streaming(system, parts, speech)
 	} else {
-		messages := []tokenizer.Message{
+		r.Prompt, err = e.builder.Chat([]tokenizer.Message{
 			{Role: tokenizer.System, Parts: []tokenizer.Part{{Text: system, Literal: true}}}, {Role: tokenizer.User, Parts: parts},
-		}
-		r.Prompt, err = e.builder.Chat(messages, tokenizer.Options{MaxLen: e.maxPrompt})
-		r.Rules = e.chatAnswer
+		}, tokenizer.Options{MaxLen: e.maxPrompt})
 	}
 	applySampling(&r.Rules, p.Sampling)
 	if p.Structured() {
@@ -175,9 +185,9 @@ func applySampling(r *sample.Settings, p inference.Sampling) {
 }
 
 // streaming writes the prompt of one turn of the official streaming call: each
-// message is tokenised separately, without line breaks between its parts.
-func (e *Engine) streaming(system string, parts []tokenizer.Part) (tokenizer.Prompt, error) {
-	talk, err := e.builder.NewConversation(tokenizer.Options{Omni: true, Speech: true, MaxLen: e.maxPrompt})
+// message is tokenised separately, without line breaks between its parts. With speech the answer is to be spoken.
+func (e *Engine) streaming(system string, parts []tokenizer.Part, speech bool) (tokenizer.Prompt, error) {
+	talk, err := e.builder.NewConversation(tokenizer.Options{Omni: true, Speech: speech, MaxLen: e.maxPrompt})
 	if err != nil {
 		return tokenizer.Prompt{}, err
 	}

@@ -66,7 +66,7 @@ func (s *Session) reading(text string, urgent bool) (Request, error) {
 	if s.closed.Load() {
 		return Request{}, ErrClosed
 	}
-	prompt, err := e.streaming("", []tokenizer.Part{{Text: readAloud + text, Literal: true}})
+	prompt, err := e.streaming("", []tokenizer.Part{{Text: readAloud + text, Literal: true}}, true)
 	ids := e.tokens.EncodeLiteral(text)
 	return Request{
 		Prompt: prompt, Rules: e.speech, Chunk: voice.ChunkTokens, Hidden: true, Forced: ids, MaxTokens: len(ids) + 1, Urgent: urgent,

@@ -35,12 +35,13 @@ func (s *switcher) choose(size, rows int) int {
 		}
 	}
 	gain := float64(mine-s.cost(best, size, rows)) / float64(max(mine, 1))
-	if best == s.current || gain <= switchMargin {
+	bare := s.current > 0 && best == 0 && size <= s.ownRows // only own kernels are warm for so few slots
+	if best == s.current || gain <= switchMargin && !bare {
 		s.doubts = 0
 		return s.current
 	}
 	// Without a graph for the size the set changes at once.
-	if s.doubts++; s.doubts >= switchAfter || mine >= never {
+	if s.doubts++; s.doubts >= switchAfter || mine >= never || bare {
 		s.current, s.doubts = best, 0
 	}
 	return s.current

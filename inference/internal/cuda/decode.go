@@ -281,7 +281,7 @@ func (k *Decoder) compile(c *Compiler, s Shape) error {
 }
 
 // Check returns why a Decoder would not be made for a shape, as far as that can be told without compiling kernels: the shape, the card, or
-// the mark of kernels that are in the cache.
+// the mark of kernels that are in the cache. Of kernels whose last check differed from ONNX Runtime it returns that.
 func Check(d *Driver, c *Compiler, s Shape) error {
 	if err := s.check(); err != nil {
 		return err
@@ -298,7 +298,10 @@ func Check(d *Driver, c *Compiler, s Shape) error {
 		}
 	}
 	m := newMark(c.cache, d.dev.Name(), cubins)
-	return m.refuse()
+	if err := m.refuse(); err != nil {
+		return err
+	}
+	return m.differed()
 }
 
 // Bytes returns the memory of a Decoder, 0 for a shape that it does not support.

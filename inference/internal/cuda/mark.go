@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -45,6 +46,17 @@ func (m *mark) refuse() error {
 	}
 	if s, err := os.Stat(m.file); err == nil && len(text) > 0 && string(text) != markOnce {
 		return fmt.Errorf("%w: %s (%s); remove %s to try again", ErrLost, text, s.ModTime().Format(time.RFC3339), m.file)
+	}
+	return nil
+}
+
+// differs is the file with how the results of the last check differed from ONNX Runtime's, if they did.
+func (m *mark) differs() string { return strings.TrimSuffix(m.file, ".failed") + ".differs" }
+
+// differed returns what differs has. The kernels are checked again at the next start.
+func (m *mark) differed() error {
+	if why, err := os.ReadFile(m.differs()); err == nil {
+		return fmt.Errorf("%w; at the last start: %s", ErrCheck, why)
 	}
 	return nil
 }
@@ -104,6 +116,11 @@ func (m *mark) End(err error) error {
 	}
 	if old, _ := os.ReadFile(m.file); !lost && string(old) != markLost {
 		_ = os.Remove(m.file)
+	}
+	if errors.Is(err, ErrCheck) {
+		_ = os.WriteFile(m.differs(), []byte(err.Error()), 0o600) // for Check
+	} else if err == nil {
+		_ = os.Remove(m.differs())
 	}
 	_ = m.lock.Close()
 	m.lock = nil

@@ -90,10 +90,11 @@ func readCubin(t *testing.T, cubin []byte) map[string]usage {
 // reserved is the shared memory of CUDA in each block, which cubins count from sm_90 on and the limits leave out.
 const reserved = 1024
 
-// spilled is the most local memory of a thread, in bytes. Decode spills 24 to 32 on sm_90 with 2 to 8 rows, and nothing elsewhere.
+// spilled is the most local memory of a thread, in bytes. Decode spills up to 32 on sm_80 and sm_90, and nothing elsewhere.
 const spilled = 32
 
-// TestKernelsFitEachCard compiles the kernels as NewDecoder does, for a choice of architectures, rows and shapes.
+// TestKernelsFitEachCard compiles the kernels as NewDecoder does, for a choice of architectures, rows and shapes. With CUBINS=all they are
+// all of the published shape.
 func TestKernelsFitEachCard(t *testing.T) {
 	c := compiler(t, "")
 	tiny := Shape{
@@ -102,10 +103,11 @@ func TestKernelsFitEachCard(t *testing.T) {
 	wide, awq, tinyAWQ := published, published, tiny
 	wide.Head, awq.Head = 8, 8
 	awq.Zeros, tinyAWQ.Zeros = true, true
-	tests := []struct {
+	type test struct {
 		arch, rows int
 		shape      Shape
-	}{
+	}
+	tests := []test{
 		{80, 8, wide},
 		{86, 4, published},
 		{89, 2, wide},
@@ -120,12 +122,25 @@ func TestKernelsFitEachCard(t *testing.T) {
 		{86, 4, awq},
 		{90, 1, tinyAWQ},
 	}
+	if os.Getenv("CUBINS") == "all" {
+		light := awq
+		light.Head = 4
+		for _, card := range cards {
+			for _, s := range []Shape{published, wide, light, awq} {
+				plans, err := plansFor(s, card.blocks, card.shared)
+				require.NoError(t, err)
+				for _, p := range plans {
+					tests = append(tests, test{card.arch, p.rows, s})
+				}
+			}
+		}
+	}
 	for _, tt := range tests {
 		name := fmt.Sprintf("sm_%d, %d rows, hidden %d, head %d, zeros %t", tt.arch, tt.rows, tt.shape.Hidden, tt.shape.Head, tt.shape.Zeros)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			card := cards[slices.IndexFunc(cards, func(c card) bool { return c.arch == tt.arch })]
-			p, err := planFor(tt.shape, tt.rows, 132, card.shared)
+			p, err := planFor(tt.shape, tt.rows, card.blocks, card.shared)
 			require.NoError(t, err)
 			cubin, err := c.Compile(decodeSource, tt.arch, tt.shape.macros(p))
 			require.NoError(t, err)
@@ -174,6 +189,14 @@ func TestCheck(t *testing.T) {
 	}
 	require.NoError(t, Check(d, c, published))
 	m := newMark(c.cache, d.dev.Name(), cubins)
+	m.Begin()
+	require.ErrorIs(t, m.End(fmt.Errorf("%w: two rows, 0.04 of the largest", ErrCheck)), ErrCheck)
+	require.NoError(t, m.refuse(), "they are checked again")
+	require.ErrorIs(t, Check(d, c, published), ErrCheck)
+	require.ErrorContains(t, Check(d, c, published), "at the last start: no own kernels: two rows, 0.04 of the largest")
+	m.Begin()
+	require.NoError(t, m.End(nil))
+	require.NoError(t, Check(d, c, published), "a good check")
 	require.ErrorIs(t, m.End(errLost), ort.ErrDeviceLost)
 	require.ErrorIs(t, Check(d, c, published), ErrLost)
 	require.ErrorContains(t, Check(d, c, published), "these kernels lost the GPU")
