@@ -564,6 +564,7 @@ func TestLinkExpires(t *testing.T) {
 	for _, p := range players { // its channel is open
 		require.Eventually(t, func() bool { _, _, _, texts := p.seen(); return texts > 0 }, patience, 10*time.Millisecond)
 	}
+	require.Len(t, ends, cap(ends), "both rights of links are watched")
 	for range cap(ends) {
 		(<-ends)("this link has expired")
 	}
