@@ -55,6 +55,9 @@ func RoomLabel(name string) string { return roomLabel(name) }
 // Routes lists "METHOD /path" of everything that is served.
 func Routes(s *Server) []string { return s.served }
 
+// Handler serves requests without a listener.
+func Handler(s *Server) http.Handler { return s.handler }
+
 // OpenAPI returns the document of huma.
 func OpenAPI(s *Server) *huma.OpenAPI {
 	doc, _ := s.describe()

@@ -192,6 +192,9 @@ type visitor struct {
 	grant  access.Grant // of its token; zero for the operator
 	rights access.Rights
 	ended  error // why it has none any more, the answer to it; nil if it never had any
+
+	room    *roomEntry // of the request, which the rights are for; nil for none
+	missing error      // why there is none
 }
 
 // client returns the client for limits.

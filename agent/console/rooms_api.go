@@ -190,8 +190,8 @@ func (s *Server) registerRooms(d *document) {
 	call.DefaultStatus = http.StatusAccepted
 	huma.Register(d, call, s.postRoom)
 	huma.Register(d, op(http.MethodGet, one, "One room, with its settings"),
-		func(_ context.Context, in *RoomPath) (*reply[roomDetail], error) {
-			h, err := s.find(in.Room)
+		func(ctx context.Context, _ *RoomPath) (*reply[roomDetail], error) {
+			h, err := roomOf(ctx)
 			if err != nil {
 				return nil, err
 			}
@@ -206,19 +206,19 @@ func (s *Server) registerRooms(d *document) {
 		RawBody []byte `contentType:"application/json"`
 	},
 	) (*reply[roomDetail], error) {
-		return s.patchRoom(ctx, d, schema, in.Room, in.RawBody)
+		return patchRoom(ctx, d, schema, in.RawBody)
 	})
 	huma.Register(d, op(http.MethodDelete, one, "Ends the commentary of a room: its dispatch is deleted"),
 		func(ctx context.Context, in *RoomPath) (*struct{}, error) {
 			return nil, s.deleteRoom(ctx, in.Room)
 		})
 	huma.Register(d, op(http.MethodGet, one+"/comments", "The last comments of a room"),
-		func(_ context.Context, in *struct {
+		func(ctx context.Context, in *struct {
 			RoomPath
 			Limit int `query:"limit" minimum:"1" maximum:"1000" default:"20" doc:"The most comments; agent.history.comments are stored."`
 		},
 		) (*reply[comments], error) {
-			h, err := s.find(in.Room)
+			h, err := roomOf(ctx)
 			if err != nil {
 				return nil, err
 			}
@@ -280,8 +280,8 @@ func (s *Server) deleteRoom(ctx context.Context, room string) error {
 	return nil
 }
 
-func (s *Server) patchRoom(ctx context.Context, d *document, schema *huma.Schema, room string, body []byte) (*reply[roomDetail], error) {
-	h, err := s.find(room)
+func patchRoom(ctx context.Context, d *document, schema *huma.Schema, body []byte) (*reply[roomDetail], error) {
+	h, err := roomOf(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -1,12 +1,16 @@
 package console_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
@@ -270,4 +274,90 @@ func TestMetricsOfManyRooms(t *testing.T) {
 		}
 	}
 	require.Equal(t, map[string]float64{"silent": console.LabelledRooms + 10, "spoken": 1, "shown": 1}, found)
+}
+
+// betweenLooks is the ended context of a request. It calls between after the check of the client's rights, when the context of the handler
+// is derived from it.
+type betweenLooks struct {
+	context.Context //nolint:containedctx // it is one
+
+	between func()
+}
+
+func (c betweenLooks) Done() <-chan struct{} {
+	c.between()
+	return c.Context.Done()
+}
+
+// TestRoomOfTheRights: a request without a room in its path acts in the room that the client's rights were checked for, even if rooms begin
+// and end in between.
+func TestRoomOfTheRights(t *testing.T) {
+	t.Parallel()
+	keys := crowdKeys
+	keys.Links = access.NewLinks(nil, nil, time.Now())
+	link := granted(t, keys, access.AllInRoom, "mine")
+	// ask makes a request with the link while the rooms before are those of the console, which change to after behind the check.
+	ask := func(method, path, body string, before, after []string) (answer, map[string]*desk) {
+		rooms := console.NewRooms(0, zerolog.Nop())
+		desks, remove := map[string]*desk{}, map[string]func(){}
+		change := func(to []string) {
+			for _, end := range remove {
+				end()
+			}
+			clear(remove)
+			for _, name := range to {
+				desks[name], _, remove[name] = addRoom(t, rooms, name)
+			}
+		}
+		change(before)
+		s, err := console.New(console.Options{
+			Rooms: rooms, Keys: keys, Config: console.Config{Listen: "127.0.0.1:0", Token: operatorToken}, WebDir: t.TempDir(),
+		})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel() // streams end at once
+		var once sync.Once
+		changed := false
+		r := httptest.NewRequestWithContext(betweenLooks{ctx, func() { once.Do(func() { changed = true; change(after) }) }},
+			method, "http://127.0.0.1"+path, strings.NewReader(body))
+		r.RemoteAddr = "192.0.2.1:1"
+		r.Header.Set("Authorization", "Bearer "+link)
+		w := httptest.NewRecorder()
+		console.Handler(s).ServeHTTP(w, r)
+		require.True(t, changed, "%s %s", method, path)
+		return answer{status: w.Code, header: w.Header(), body: w.Body.Bytes()}, desks
+	}
+	n := 0
+	s, err := console.New(console.Options{
+		Rooms: console.NewRooms(0, zerolog.Nop()), Config: console.Config{Listen: "127.0.0.1:0"}, WebDir: t.TempDir(),
+	})
+	require.NoError(t, err)
+	for _, route := range console.Routes(s) {
+		method, path, _ := strings.Cut(route, " ")
+		if !strings.HasPrefix(path, "/api/") || strings.HasPrefix(path, "/api/rooms") || path == "/api/events" || path == "/api/login" {
+			continue
+		}
+		n++
+		path = strings.NewReplacer("{id}", "1", "{name}", "x").Replace(path)
+		for _, tt := range []struct {
+			before []string
+			code   string
+		}{{[]string{"secret", "other"}, "several_rooms"}, {nil, "no_room"}} {
+			a, desks := ask(method, path, "", tt.before, []string{"secret"})
+			code, _, _ := a.problem(t)
+			require.Equal(t, tt.code, code, "%s from %v: %d", route, tt.before, a.status)
+			require.Empty(t, desks["secret"].orders(), route)
+		}
+	}
+	require.Greater(t, n, 50)
+
+	// One room takes the place of the other.
+	a, desks := ask("POST", "/api/instruction", `{"instruction":"the keeper"}`, []string{"mine"}, []string{"secret"})
+	require.Equal(t, http.StatusOK, a.status, "%s", a.body)
+	require.Len(t, desks["mine"].orders(), 1)
+	require.Empty(t, desks["secret"].orders())
+	a, _ = ask("POST", "/api/links", `{"rights":["watch"],"for":"30m"}`, []string{"mine"}, []string{"secret"})
+	require.Equal(t, http.StatusCreated, a.status, "%s", a.body)
+	require.Len(t, keys.Links.List("mine", time.Now()), 1)
+	require.Empty(t, keys.Links.List("secret", time.Now()))
 }

@@ -321,10 +321,10 @@ func answers(f http.HandlerFunc) apiFunc {
 // roomFunc is an apiFunc about one room.
 type roomFunc func(h *roomEntry, w http.ResponseWriter, r *http.Request) error
 
-// roomHandler calls f with the room in the path of a request, or with the only room.
+// roomHandler calls f with the room of a request.
 func (s *Server) roomHandler(f roomFunc) apiFunc {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		h, err := s.find(r.PathValue("room"))
+		h, err := roomOf(r.Context())
 		if errors.Is(err, errSeveralRooms) && visitorOf(r).rights.Allow(access.Process) {
 			err = s.severalRooms()
 		}
@@ -434,7 +434,12 @@ func (s *Server) enter(level accessLevel, h apiFunc) apiFunc {
 		if level == public {
 			return h(w, r)
 		}
-		who := s.guard.visitor(r, s.roomOf(r), time.Now())
+		name := r.PathValue("room")
+		room, missing := s.find(name)
+		if room != nil {
+			name = room.Name
+		}
+		who := s.guard.visitor(r, name, time.Now())
 		if who.rights == 0 {
 			wait, tried, ok := s.guard.mayTry(r, time.Now())
 			if tried { // a guess, like a wrong login
@@ -451,6 +456,7 @@ func (s *Server) enter(level accessLevel, h apiFunc) apiFunc {
 				"a token for this room is required: that of a shared link, the configured one, or the one in the address printed at the "+
 					"start (#token=...); log in on the page, or send it as Authorization: Bearer")
 		}
+		who.room, who.missing = room, missing
 		client := who.client(r)
 		rate := s.reads
 		if changes(r) {
@@ -470,15 +476,11 @@ func (s *Server) enter(level accessLevel, h apiFunc) apiFunc {
 	}
 }
 
-// roomOf returns the name of the room of a request; "" for no particular room.
-func (s *Server) roomOf(r *http.Request) string {
-	if name := r.PathValue("room"); name != "" {
-		return name
-	}
-	if h, err := s.find(""); err == nil {
-		return h.Name
-	}
-	return ""
+// roomOf returns the room of a request for a restricted path: the one in the path, or the only room. It is the room that enter has checked
+// the client's rights for: rooms come and go, and a second look could find another one.
+func roomOf(ctx context.Context) (*roomEntry, error) {
+	v, _ := ctx.Value(visitorKey{}).(visitor)
+	return v.room, v.missing
 }
 
 // secure sets the headers of every answer. The page overrides policy and caching.
