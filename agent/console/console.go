@@ -360,7 +360,7 @@ func (s *Server) httpServer(base context.Context) *http.Server {
 		ReadTimeout:       s.readTime,
 		WriteTimeout:      s.writeTime,
 		IdleTimeout:       60 * time.Second,
-		MaxHeaderBytes:    256 << 10,
+		MaxHeaderBytes:    32 << 10,
 		BaseContext:       func(net.Listener) context.Context { return base },
 		ErrorLog:          stdlog.New(logWriter{s.log}, "", 0),
 		Protocols:         protocols(s.tls != nil),

@@ -26,7 +26,12 @@ import (
 // tokenCookie is the cookie that POST /api/login sets.
 const tokenCookie = "touchline_token"
 
-const cookieLife = 30 * 24 * time.Hour
+const (
+	cookieLife = 30 * 24 * time.Hour
+	// maxCookies is how many cookies with a token are read of a request, as each costs the check of a signature. A browser may have one for
+	// each path and domain.
+	maxCookies = 4
+)
 
 // guard checks the access to the console.
 //
@@ -218,7 +223,8 @@ func (g *guard) visitor(r *http.Request, room string, now time.Time) visitor {
 		return v
 	}
 	ended := v.ended
-	for _, c := range r.CookiesNamed(tokenCookie) {
+	cookies := r.CookiesNamed(tokenCookie)
+	for _, c := range cookies[:min(len(cookies), maxCookies)] {
 		if equal(c.Value, g.cookie) {
 			return operator
 		}

@@ -613,6 +613,24 @@ func TestCookieLimit(t *testing.T) {
 	require.NotContains(t, log.String(), "wrong")
 }
 
+// TestManyCookies: a request has few cookies whose signatures are checked, and a header without space for many.
+func TestManyCookies(t *testing.T) {
+	t.Parallel()
+	r, as := crowd(t, console.Options{Room: console.Room{Name: "final", Bot: newDesk()}}, console.Unlimited)
+	good := granted(t, crowdKeys, access.Watch, "final")
+	wrong := good[:strings.LastIndexByte(good, '.')+1] + strings.Repeat("A", 43)
+	forwarded := as("", "192.0.2.1")[2:] // such a client needs a token
+	for before, status := range map[int]int{0: http.StatusOK, 3: http.StatusOK, 4: http.StatusUnauthorized} {
+		cookies := strings.Repeat("touchline_token="+wrong+"; ", before) + "touchline_token=" + good
+		require.Equal(t, status, r.ask("GET", "/api/status", "", append(forwarded, "Cookie", cookies)...).status, "%d wrong ones", before)
+	}
+	a, err := r.try("GET", "/healthz", "", "X-Long", strings.Repeat("x", 24<<10))
+	require.NoError(t, err)
+	require.Equal(t, http.StatusOK, a.status)
+	a, err = r.try("GET", "/healthz", "", "X-Long", strings.Repeat("x", 64<<10))
+	require.True(t, err != nil || a.status == http.StatusRequestHeaderFieldsTooLarge, "%d", a.status) // the connection may close first
+}
+
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
