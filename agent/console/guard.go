@@ -66,7 +66,7 @@ const (
 	// cookieBurst and cookieRate are the same for wrong cookies. A page with the cookie of an earlier token sends it with each request
 	// until its user logs in, and is not refused by then.
 	cookieBurst, cookieRate = 60, 1
-	// allLoginBurst and allLoginRate are the same for all peers together.
+	// allLoginBurst and allLoginRate are the same for the wrong logins of all peers together.
 	allLoginBurst, allLoginRate = 100, 5
 	// loginLogBurst and loginLogRate bound the log lines about refused logins.
 	loginLogBurst, loginLogRate = 3, 0.1
@@ -285,11 +285,11 @@ func (g *guard) trusted(r *http.Request) bool {
 	return true
 }
 
-// mayLogin counts a login attempt of a request's peer, a right one as well, or the answer would reveal it. Beyond the limit, it returns the
-// wait until the next attempt.
-func (g *guard) mayLogin(r *http.Request, now time.Time) (wait time.Duration, ok bool) {
-	if wait, ok = g.logins.Allow(limit.Network(peerOf(r)), now); !ok {
-		return wait, false
+// mayLogin counts a login of a request's peer, a right one as well, or the answer would reveal it. Only wrong ones count for all peers
+// together, or guesses from many addresses would lock out the operator. Beyond a limit, it returns the wait until the next attempt.
+func (g *guard) mayLogin(r *http.Request, right bool, now time.Time) (wait time.Duration, ok bool) {
+	if wait, ok = g.logins.Allow(limit.Network(peerOf(r)), now); !ok || right {
+		return wait, ok
 	}
 	return g.allLogins.Allow(struct{}{}, now)
 }
@@ -297,7 +297,7 @@ func (g *guard) mayLogin(r *http.Request, now time.Time) (wait time.Duration, ok
 // mayTry counts a request whose token is wrong as an attempt, if it has one, and returns the wait as mayLogin does.
 func (g *guard) mayTry(r *http.Request, now time.Time) (wait time.Duration, tried, ok bool) {
 	if _, tried := bearer(r); tried {
-		wait, ok := g.mayLogin(r, now)
+		wait, ok := g.mayLogin(r, false, now)
 		return wait, true, ok
 	}
 	if len(r.CookiesNamed(tokenCookie)) == 0 {

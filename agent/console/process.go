@@ -32,10 +32,11 @@ func (s *Server) postLogin(w http.ResponseWriter, r *http.Request) error {
 		}
 		value, life = in.Token, who.grant.Expires.Sub(now)
 	default:
-		if wait, ok := s.guard.mayLogin(r, now); !ok {
+		right := equal(in.Token, s.guard.token)
+		if wait, ok := s.guard.mayLogin(r, right, now); !ok {
 			return tooManyLogins(wait)
 		}
-		if !equal(in.Token, s.guard.token) {
+		if !right {
 			s.logRefused(r)
 			return refuse(http.StatusUnauthorized, "bad_token",
 				"wrong token; use a link that somebody shared, the configured token, or the one in the address printed at the start (#token=...)")
