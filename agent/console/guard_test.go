@@ -585,7 +585,7 @@ func TestBearerLimit(t *testing.T) {
 	require.Positive(t, wait)
 	require.Equal(t, http.StatusTooManyRequests, r.ask("POST", "/api/login", `{"token":"`+token+`"}`).status, "one limit for both")
 	require.Equal(t, http.StatusOK, r.ask("GET", "/api/status", "", "Authorization", "Bearer "+token).status,
-		"the API stays, also behind a proxy whose clients share an address")
+		"the API stays, also behind a proxy whose clients share an address: SECURITY.md says that a right guess is accepted")
 	r.close()
 	require.LessOrEqual(t, strings.Count(log.String(), "login refused"), 5)
 	require.Contains(t, log.String(), "login refused")
