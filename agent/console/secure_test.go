@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -270,13 +271,15 @@ func writeCertificate(t *testing.T, dir string, serial int64, end time.Time) (*x
 	return cert, console.Config{TLSCert: write("cert.pem", "CERTIFICATE", der), TLSKey: write("key.pem", "PRIVATE KEY", pkcs)}
 }
 
-// TestTLSFilesAreReadAgain: new files take effect within seconds; a file that is half written changes nothing.
+// TestTLSFilesAreReadAgain: new files take effect within seconds; a file that is half written or cannot be read changes nothing, and is read
+// again.
 func TestTLSFilesAreReadAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	now := time.Now()
+	var log bytes.Buffer
 	_, cfg := writeCertificate(t, dir, 1, now.Add(time.Hour))
-	secure, err := console.TLSConfig(cfg, func() time.Time { return now }, zerolog.Nop())
+	secure, err := console.TLSConfig(cfg, func() time.Time { return now }, zerolog.New(&log))
 	require.NoError(t, err)
 	serial := func() int64 {
 		now = now.Add(11 * time.Second)
@@ -293,6 +296,22 @@ func TestTLSFilesAreReadAgain(t *testing.T) {
 	require.Equal(t, int64(2), serial())
 	writeCertificate(t, dir, 3, now.Add(time.Hour))
 	require.Equal(t, int64(3), serial())
+
+	// A file that could not be read has the same size and time when it can be, as after a change of its permissions.
+	writeCertificate(t, dir, 4, now.Add(time.Hour))
+	key, err := os.ReadFile(cfg.TLSKey)
+	require.NoError(t, err)
+	file, err := os.Stat(cfg.TLSKey)
+	require.NoError(t, err)
+	for _, data := range [][]byte{make([]byte, len(key)), key} {
+		require.NoError(t, os.WriteFile(cfg.TLSKey, data, 0o600))
+		require.NoError(t, os.Chtimes(cfg.TLSKey, time.Time{}, file.ModTime()))
+		if log.Reset(); data[0] == 0 {
+			require.Equal(t, []int64{3, 3, 3}, []int64{serial(), serial(), serial()})
+			require.Equal(t, 1, strings.Count(log.String(), "certificate not replaced"), "%s", log.String())
+		}
+	}
+	require.Equal(t, int64(4), serial())
 }
 
 // TestSelfSignedCertificateStaysValid: after steps of the clock, and after its year.

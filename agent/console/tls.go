@@ -63,10 +63,12 @@ type certificate struct {
 	mu      sync.Mutex
 	present *tls.Certificate
 	looked  time.Time
-	state   string // of the files at the last look
+	state   string // of the files when they were read
+	reason  string // why they cannot be read now, as logged
 }
 
-// get returns the present certificate. A file that is half written, or that cannot be read, leaves the previous one in use.
+// get returns the present certificate. A file that is half written, or that cannot be read, leaves the previous one in use, and is read
+// again at the next look: one whose permissions were wrong has the same stamp when they are right.
 func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,10 +83,15 @@ func (c *certificate) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if !old && state == c.state {
 		return c.present, nil
 	}
-	c.state = state
 	if err := c.load(now); err != nil {
-		c.log.Warn().Err(err).Msg("certificate not replaced; the previous one stays in use")
-	} else if !made {
+		if c.reason != err.Error() {
+			c.log.Warn().Err(err).Msg("certificate not replaced; the previous one stays in use")
+		}
+		c.reason = err.Error()
+		return c.present, nil
+	}
+	c.state, c.reason = state, ""
+	if !made {
 		c.log.Info().Time("expires", c.present.Leaf.NotAfter).Msg("certificate replaced")
 	}
 	return c.present, nil
