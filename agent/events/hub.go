@@ -10,7 +10,6 @@ import (
 	"context"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -52,9 +51,9 @@ type item struct {
 	comment bool   // a comment's record, which the history has too
 	heard   bool   // speech of a person, for readers with the right only
 	by      string // the speaker
-	author  string // of the instruction in a record, whose room and JSON are the next fields
-	room    string
+	author  string // of the instruction in a record, whose JSON is asked
 	asked   []byte
+	room    string // of speech, and of a record with an instruction
 }
 
 // Options configure a Hub.
@@ -186,7 +185,10 @@ func (h *Hub) Heard(said agent.Heard) {
 	data := JSON(said)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	it := &item{named: SSE("heard", withRoom(h.room, data)), key: heardKey(h.room) + said.Segment, heard: true, by: said.Identity}
+	it := &item{
+		named: SSE("heard", withRoom(h.room, data)), key: "heard " + said.Segment + " " + h.room,
+		heard: true, by: said.Identity, room: h.room,
+	}
 	if !said.Final {
 		h.pushLocked(it)
 		if h.all != nil {
@@ -207,8 +209,6 @@ type heardText struct {
 	item *item
 	said agent.Heard
 }
-
-func heardKey(room string) string { return "heard " + room + " " }
 
 // ForgetHeard deletes the speech of an identity, or of all if it is "". Readers get each stored text again without words, and
 // readers that reconnect get no text. Records lose the instructions that were given in the room.
@@ -244,7 +244,7 @@ func (h *Hub) clearHeard(room, by string) {
 	defer h.mu.Unlock()
 	for i, it := range h.backlog {
 		switch {
-		case it.heard && strings.HasPrefix(it.key, heardKey(room)) && (by == "" || it.by == by):
+		case it.heard && it.room == room && (by == "" || it.by == by):
 			h.backlog[i] = &item{id: it.id, named: []byte("id: " + strconv.FormatUint(it.id, 10) + "\n\n"), heard: true}
 		case it.asked != nil && it.room == room && prompt.GaveInRoom(it.author, by):
 			h.backlog[i] = &item{id: it.id, named: bytes.Replace(it.named, it.asked, nil, 1), comment: it.comment}

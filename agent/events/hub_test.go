@@ -362,6 +362,29 @@ func TestHeard(t *testing.T) {
 	require.Empty(t, texts(empty.Take()))
 }
 
+// TestForgottenRoom: a deletion in one room deletes nothing in another whose name begins with the same word, and their texts do not
+// replace each other, also for readers of all rooms.
+func TestForgottenRoom(t *testing.T) {
+	t.Parallel()
+	all, rooms := events.NewHub(events.Options{}), map[string]*events.Hub{}
+	reader, _ := all.Subscribe(events.Named, 0, true)
+	defer reader.Close()
+	for room, segment := range map[string]string{"pitch": "west 1", "pitch west": "1"} {
+		rooms[room] = events.NewHub(events.Options{})
+		rooms[room].Bind(room, all)
+		rooms[room].Heard(agent.Heard{Segment: "0", Identity: "ben", Text: "first words", Final: true}) // a reader has it
+		rooms[room].Heard(agent.Heard{Segment: segment, Identity: "ben", Text: "words in " + room, Final: true})
+	}
+	require.Len(t, reader.Take().Events, 4)
+	last := events.LastID(all)
+	rooms["pitch"].ForgetHeard("")
+	again, _ := all.Subscribe(events.Named, last-3, true)
+	defer again.Close()
+	list := string(bytes.Join(again.Take().Events, nil))
+	require.Contains(t, list, "words in pitch west")
+	require.NotContains(t, list, `words in pitch"`)
+}
+
 // TestForgottenInstructions: with what a person said, instructions of that person go from the comments, and from events for readers that
 // reconnect.
 func TestForgottenInstructions(t *testing.T) {
