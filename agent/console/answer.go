@@ -226,17 +226,18 @@ func stoodStill() *problem {
 	return refuse(http.StatusServiceUnavailable, "stood_still", text, limit.DrainTime).after(int(limit.DrainTime / time.Second))
 }
 
-// freshBody refuses a body during which the process stood still.
-type freshBody struct {
+// checkedBody is a body that cannot be read any further once check returns an error.
+type checkedBody struct {
 	io.ReadCloser
-	still *limit.Standstill
+
+	check func() error
 }
 
 // Read implements io.Reader.
-func (b freshBody) Read(p []byte) (int, error) {
+func (b checkedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if now := time.Now(); b.still.Stale(now, now) {
-		return 0, stoodStill()
+	if refused := b.check(); refused != nil {
+		return 0, refused
 	}
 	return n, err
 }
@@ -262,7 +263,12 @@ func (s *Server) wrap(h apiFunc) http.HandlerFunc {
 		if now := time.Now(); changes(r) && s.still.Stale(now, now) {
 			serve = func(http.ResponseWriter, *http.Request) error { return stoodStill() }
 		}
-		r.Body = freshBody{r.Body, &s.still}
+		r.Body = checkedBody{r.Body, func() error { // the process may stand still meanwhile
+			if now := time.Now(); s.still.Stale(now, now) {
+				return stoodStill()
+			}
+			return nil
+		}}
 		if err := serve(w, r); err != nil {
 			if p, ok := errors.AsType[*problem](err); ok && p.late {
 				s.detention.Wait(r.Context())

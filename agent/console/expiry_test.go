@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -129,4 +130,61 @@ func TestLinkRevoked(t *testing.T) {
 	require.Equal(t, "revoked_link", code)
 	hub.Record(record(1, "shown", "a goal"))
 	require.Contains(t, third.until("record").data, "a goal")
+}
+
+// revoking is a body whose sender's link is revoked while it is read.
+type revoking struct {
+	io.Reader
+
+	revoke func()
+}
+
+func (b revoking) Read(p []byte) (int, error) {
+	b.revoke()
+	return b.Reader.Read(p)
+}
+
+// TestLinkRevokedDuringARequest: a request whose link is revoked before its body is complete is not carried out.
+func TestLinkRevokedDuringARequest(t *testing.T) {
+	t.Parallel()
+	for request, body := range map[string]string{
+		"POST /api/instruction":             `{"instruction":"the keeper"}`,
+		"POST /api/links":                   `{"rights":["watch"],"for":"30m"}`,
+		"POST /api/settings":                `{"speech":false}`,
+		"PATCH /api/rooms/final":            `{"instruction":"the keeper"}`,
+		"POST /api/rooms/final/source":      `{"source":"scene"}`,
+		"POST /api/rooms/final/instruction": `{"instruction":"the keeper"}`,
+	} {
+		keys := crowdKeys
+		keys.Links = access.NewLinks(nil, nil, time.Now())
+		d := newDesk()
+		s, err := console.New(console.Options{
+			Keys: keys, Room: console.Room{Name: "final", Bot: d}, WebDir: t.TempDir(),
+			Config: console.Config{Listen: "127.0.0.1:0", Token: operatorToken},
+		})
+		require.NoError(t, err)
+		token := granted(t, keys, access.AllInRoom, "final")
+		grant, err := access.Verify(keys, token, time.Now())
+		require.NoError(t, err)
+		method, path, _ := strings.Cut(request, " ")
+		revoked := false
+		r := httptest.NewRequestWithContext(t.Context(), method, "http://127.0.0.1"+path, revoking{strings.NewReader(body), func() {
+			if !revoked {
+				revoked = true
+				require.NoError(t, keys.Links.Revoke("final", grant.Root(), true, time.Now()))
+			}
+		}})
+		r.Header.Set("Authorization", "Bearer "+token)
+		r.Header.Set("Content-Type", "application/json")
+		w := httptest.NewRecorder()
+		console.Handler(s).ServeHTTP(w, r)
+		require.True(t, revoked, "the body is read: %s", request)
+		if method == "POST" {
+			require.Equal(t, http.StatusUnauthorized, w.Code, "%s: %s", request, w.Body)
+			require.Contains(t, w.Body.String(), `"revoked_link"`)
+		}
+		require.GreaterOrEqual(t, w.Code, http.StatusBadRequest, "%s: %s", request, w.Body)
+		require.Empty(t, d.orders(), request)
+		require.Len(t, keys.Links.List("final", time.Now()), 1, "the revoked one alone")
+	}
 }

@@ -472,7 +472,14 @@ func (s *Server) enter(level accessLevel, h apiFunc) apiFunc {
 			s.expired.Inc()
 			cancel(end)
 		})()
-		return h(w, r.WithContext(ctx))
+		r = r.WithContext(ctx)
+		r.Body = checkedBody{r.Body, func() error { // its sender may take longer than its link lasts
+			if end, ok := errors.AsType[*problem](context.Cause(ctx)); ok {
+				return end
+			}
+			return nil
+		}}
+		return h(w, r)
 	}
 }
 
