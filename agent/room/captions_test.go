@@ -50,6 +50,13 @@ func joinCaptionReader(t *testing.T, s *server) *captionReader {
 
 func joinCaptionReaderAs(t *testing.T, s *server, who conn.Person) *captionReader {
 	t.Helper()
+	token, err := conn.ViewerToken(s.keys(), who)
+	require.NoError(t, err)
+	return joinCaptionReaderBy(t, s, token)
+}
+
+func joinCaptionReaderBy(t *testing.T, s *server, token string) *captionReader {
+	t.Helper()
 	r := &captionReader{}
 	cb := lksdk.NewRoomCallback()
 	cb.OnTranscriptionReceived = func(segments []*lksdk.TranscriptionSegment, p lksdk.Participant, pub lksdk.TrackPublication) {
@@ -87,8 +94,6 @@ func joinCaptionReaderAs(t *testing.T, s *server, who conn.Person) *captionReade
 			r.mu.Unlock()
 		}))
 	}
-	token, err := conn.ViewerToken(s.keys(), who)
-	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	require.NoError(t, person.JoinWithContextAndToken(ctx, s.URL(), token, lksdk.WithAutoSubscribe(false), lksdk.WithDisableTURN()))
@@ -204,10 +209,14 @@ func TestHeard(t *testing.T) {
 	may := joinCaptionReaderAs(t, s, conn.Person{
 		Room: "match", Identity: "may", Attributes: control.Attributes(conn.Keys{}, access.Grant{Rights: access.Watch | access.Transcribe}),
 	})
+	// A camera's token lists no rights. LiveKit sends it data though it may not subscribe.
+	token, err := conn.CameraToken(s.keys(), conn.Person{Room: "match", Identity: "camera"})
+	require.NoError(t, err)
+	camera := joinCaptionReaderBy(t, s, token)
 	ann := joinSpeaker(t, s, speakerToken(t, s, "ann", 0), 2, webrtc.MimeTypeOpus, voicePace)
 	eventually(t, func() bool {
 		in := bot.CurrentRoom()
-		return in != nil && in.GetParticipantByIdentity("ann") != nil && len(in.GetRemoteParticipants()) == 6
+		return in != nil && in.GetParticipantByIdentity("ann") != nil && len(in.GetRemoteParticipants()) == 7
 	}, "the bot sees all")
 	eventually(t, func() bool { return r.knows("ann", ann.pub.SID()) && may.knows("ann", ann.pub.SID()) }, "they see the microphone")
 
@@ -273,12 +282,14 @@ func TestHeard(t *testing.T) {
 	require.Equal(t, []string{"ann " + track, "ann " + track, "ann " + track}, r.legacyOf)
 
 	captions.Caption(agent.Caption{Segment: "c", Text: "Saved!", Final: true})
-	eventually(t, func() bool { streams, _, _ := watch.got(); return len(streams) > 0 }, "a comment")
-	streams, legacy, _ = watch.got()
-	for _, s := range streams {
-		require.Equal(t, "Saved!", s.text, "no words of people")
-	}
-	for _, l := range legacy {
-		require.Equal(t, "Saved!", l.Text)
+	for _, without := range []*captionReader{watch, camera} {
+		eventually(t, func() bool { streams, _, _ := without.got(); return len(streams) > 0 }, "a comment")
+		streams, legacy, _ = without.got()
+		for _, s := range streams {
+			require.Equal(t, "Saved!", s.text, "no words of people")
+		}
+		for _, l := range legacy {
+			require.Equal(t, "Saved!", l.Text)
+		}
 	}
 }

@@ -215,10 +215,11 @@ func (c *Control) Rights(p *lksdk.RemoteParticipant, now time.Time) access.Right
 	return c.rightsOf(callerOf(p, p.Identity()), now)
 }
 
-// Reads reports whether a participant may read what people say: with listed rights, only if the right is one of them.
+// Reads reports whether a participant may read what people say: with listed rights, only if the right is one of them; without, only if
+// it may subscribe, which a camera may not.
 func (c *Control) Reads(p *lksdk.RemoteParticipant, now time.Time) bool {
 	_, listed := p.Attributes()[AttributeRights]
-	return !listed || c.Rights(p, now).Allow(access.Needed("heard"))
+	return !listed && p.Permissions().GetCanSubscribe() || c.Rights(p, now).Allow(access.Needed("heard"))
 }
 
 // Link returns the id of the link that a participant's own comes from; "" for none, and for one that may set its own attributes.
