@@ -12,12 +12,14 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/livekit/protocol/auth"
 	"github.com/livekit/protocol/livekit"
 	lksdk "github.com/livekit/server-sdk-go/v2"
+	"github.com/rs/zerolog"
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/agenttest"
@@ -396,6 +398,44 @@ func TestRPCFlood(t *testing.T) {
 	require.Equal(t, []string{"stop by room: boss"}, st.Orders())
 	// Ten requests a second are acknowledged and answered, and a busy machine sends 3000 for long.
 	require.Less(t, answers.Load(), 300+int64(20*time.Since(began).Seconds()))
+}
+
+// TestFloodOfAnswers: any participant can send answers to calls that the bot did not make, and encrypted packets in a room without a key.
+// The client library would log each; none reaches it.
+func TestFloodOfAnswers(t *testing.T) {
+	s := startServer(t)
+	var logged atomic.Int64
+	log := testLog(t).Hook(zerolog.HookFunc(func(_ *zerolog.Event, _ zerolog.Level, line string) {
+		if strings.Contains(line, "unexpected RPC request") || strings.Contains(line, "encrypted data packet") {
+			logged.Add(1)
+		}
+	}))
+	asked := control.New(control.Config{}, s.keys(), &agenttest.Steered{}, nil, nil, log)
+	bot := startBot(t, s, func(o *room.Options) { o.Control, o.Log = asked, log })
+	eventually(t, func() bool { return bot.CurrentRoom() != nil }, "the bot is in the room")
+	flooder := joinPerson(t, s, "flooder", livekit.ParticipantInfo_STANDARD, nil, false)
+	eventually(t, func() bool { return bot.CurrentRoom().GetParticipantByIdentity("flooder") != nil }, "the flooder is seen by the bot")
+	flooder.reach(t)
+	packets := []*livekit.DataPacket{
+		{Value: &livekit.DataPacket_RpcAck{RpcAck: &livekit.RpcAck{RequestId: "x"}}},
+		{Value: &livekit.DataPacket_RpcResponse{RpcResponse: &livekit.RpcResponse{RequestId: "x", Value: &livekit.RpcResponse_Payload{}}}},
+		{Value: &livekit.DataPacket_EncryptedPacket{EncryptedPacket: &livekit.EncryptedPacket{EncryptedValue: []byte("x")}}},
+	}
+	send := func(packet *livekit.DataPacket, reliable bool) {
+		_ = flooder.room.LocalParticipant.PublishDataPacket(rawForged{packet}, lksdk.WithDataPublishReliable(reliable))
+	}
+	eventually(t, func() bool { // a lossy packet may be lost, or come before the limiter
+		send(packets[0], false)
+		return asked.Refused().Dropped > 0
+	}, "a lossy answer is dropped")
+	before, early := asked.Refused().Dropped, logged.Load()
+	for range 100 {
+		for _, packet := range packets {
+			send(packet, true)
+		}
+	}
+	eventually(t, func() bool { return asked.Refused().Dropped >= before+300 }, "all are dropped")
+	require.Equal(t, early, logged.Load())
 }
 
 type rawForged struct{ *livekit.DataPacket }

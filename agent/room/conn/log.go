@@ -2,7 +2,12 @@ package conn
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -12,14 +17,25 @@ import (
 )
 
 // librarySink writes the client library's log: errors as warnings, but at debug level while the Session joins or reconnects, which
-// this package logs and retries itself; everything else at debug and trace level.
+// this package logs and retries itself; everything else at debug and trace level. A packet of any participant may cause a warning, with
+// a text of its own: warnings are limited, and texts cut.
 type librarySink struct {
-	log   zerolog.Logger
-	quiet func() bool
+	log      zerolog.Logger
+	quiet    func() bool
+	warnings *WarnLimiter // shared by the sinks of a connection, as count
+	count    *atomic.Uint64
 }
 
+const (
+	// libraryWarnEvery is the interval of the library's warnings of a connection.
+	libraryWarnEvery = 10 * time.Second
+	// maxField bounds the bytes of a text in the library's log.
+	maxField = 200
+)
+
 func libraryLogger(log zerolog.Logger, quiet func() bool) logger.Logger {
-	return logger.LogRLogger(logr.New(librarySink{log.With().Str("component", "livekit").Logger(), quiet}))
+	log = log.With().Str("component", "livekit").Logger()
+	return logger.LogRLogger(logr.New(librarySink{log, quiet, &WarnLimiter{Every: libraryWarnEvery}, &atomic.Uint64{}}))
 }
 
 // Besides the loggers of its rooms, the library has one logger for the process, which it reads without a lock.
@@ -45,21 +61,45 @@ func (librarySink) level(v int) zerolog.Level {
 
 // Info implements logr.LogSink.
 func (s librarySink) Info(v int, msg string, keysAndValues ...any) {
-	s.log.WithLevel(s.level(v)).Fields(keysAndValues).Msg(msg)
+	s.log.WithLevel(s.level(v)).Fields(cut(keysAndValues)).Msg(msg)
 }
 
 // Error implements logr.LogSink.
 func (s librarySink) Error(err error, msg string, keysAndValues ...any) {
-	e := s.log.Warn()
-	if s.quiet() {
-		e = s.log.Debug()
+	if err != nil {
+		err = errors.New(cutText(fmt.Sprint(err)))
 	}
-	e.Err(err).Fields(keysAndValues).Msg(msg)
+	if s.quiet() {
+		s.log.Debug().Err(err).Fields(cut(keysAndValues)).Msg(msg)
+		return
+	}
+	s.warnings.Warn(s.log.With().Fields(cut(keysAndValues)).Logger(), s.count.Add(1), err, msg)
+}
+
+// cut returns a copy of a line's fields with shorter texts.
+func cut(keysAndValues []any) []any {
+	out := slices.Clone(keysAndValues)
+	for i, v := range out {
+		switch v := v.(type) {
+		case string:
+			out[i] = cutText(v)
+		case error:
+			out[i] = cutText(fmt.Sprint(v)) // also of a nil pointer
+		}
+	}
+	return out
+}
+
+func cutText(s string) string {
+	if len(s) <= maxField {
+		return s
+	}
+	return strings.ToValidUTF8(s[:maxField], "") + "..."
 }
 
 // WithValues implements logr.LogSink.
 func (s librarySink) WithValues(keysAndValues ...any) logr.LogSink {
-	s.log = s.log.With().Fields(keysAndValues).Logger()
+	s.log = s.log.With().Fields(cut(keysAndValues)).Logger()
 	return s
 }
 

@@ -36,43 +36,60 @@ func pendingBytes(room *lksdk.Room) uint64 {
 
 // floodLimiter drops the RPC requests of participants that send too many, before they
 // reach the client library: it would send an acknowledgement and an answer for each
-// and queue them without a bound.
+// and queue them without a bound. It also drops packets that the library would only log.
 type floodLimiter struct {
 	perCaller, perLink *limit.Limiter[string]
 	link               func(room *lksdk.Room, identity string) string // of a participant; "" for none
 	trusted            func(room *lksdk.Room, identity string) bool
 	fail               func(err error) // takes a panic
+	encrypted          func() bool     // whether the library has a key
 
-	limited *webrtc.DataChannel
+	limited [2]*webrtc.DataChannel // reliable, lossy
 	dropped atomic.Uint64
 }
 
-// check puts itself before the handler of the present data channel; a reconnect makes a new one.
+// check puts itself before the handlers of the present data channels; a reconnect makes new ones.
 func (l *floodLimiter) check(room *lksdk.Room) {
 	engine := conn.EngineOf(room)
 	if engine == nil {
 		return
 	}
-	dc := engine.GetDataChannelSub(livekit.DataPacket_RELIABLE)
-	if dc == nil || dc == l.limited {
-		return
-	}
-	l.limited = dc
-	next := handlerOf(dc)
-	if next == nil {
-		return
-	}
-	dc.OnMessage(func(msg webrtc.DataChannelMessage) {
-		defer rescue.Guard(l.fail)
-		if l.passes(room, msg.Data) {
-			next(msg)
+	for i, kind := range []livekit.DataPacket_Kind{livekit.DataPacket_RELIABLE, livekit.DataPacket_LOSSY} {
+		dc := engine.GetDataChannelSub(kind)
+		if dc == nil || dc == l.limited[i] {
+			continue
 		}
-	})
+		l.limited[i] = dc
+		next := handlerOf(dc)
+		if next == nil {
+			continue
+		}
+		dc.OnMessage(func(msg webrtc.DataChannelMessage) {
+			defer rescue.Guard(l.fail)
+			if l.passes(room, msg.Data) {
+				next(msg)
+			}
+		})
+	}
 }
 
 func (l *floodLimiter) passes(room *lksdk.Room, data []byte) bool {
 	var packet livekit.DataPacket
-	if proto.Unmarshal(data, &packet) != nil || packet.GetRpcRequest() == nil {
+	if proto.Unmarshal(data, &packet) != nil {
+		return true
+	}
+	switch packet.GetValue().(type) {
+	case *livekit.DataPacket_RpcRequest:
+	case *livekit.DataPacket_RpcAck, *livekit.DataPacket_RpcResponse: // the bot makes no calls
+		l.dropped.Add(1)
+		return false
+	case *livekit.DataPacket_EncryptedPacket:
+		if !l.encrypted() {
+			l.dropped.Add(1)
+			return false
+		}
+		return true
+	default:
 		return true
 	}
 	from, now := packet.GetParticipantIdentity(), time.Now()

@@ -47,7 +47,30 @@ func TestFloodOfPackets(t *testing.T) {
 	})
 }
 
-// FuzzPacket passes packets of the room's data channel to the limiter of requests: after floodBurst requests of a caller it passes none.
+// TestUnaskedPackets: packets that the library would only log do not reach it: the answers to calls that the bot did not make, and
+// encrypted ones without a key.
+func TestUnaskedPackets(t *testing.T) {
+	t.Parallel()
+	c := floodedControl(t, &quietBot{}, zerolog.Nop())
+	passes := func(packet *livekit.DataPacket) bool {
+		packet.ParticipantIdentity = "ben"
+		data, err := proto.Marshal(packet)
+		require.NoError(t, err)
+		return c.flood.passes(&lksdk.Room{}, data)
+	}
+	require.False(t, passes(&livekit.DataPacket{Value: &livekit.DataPacket_RpcAck{RpcAck: &livekit.RpcAck{RequestId: "x"}}}))
+	require.False(t, passes(&livekit.DataPacket{Value: &livekit.DataPacket_RpcResponse{RpcResponse: &livekit.RpcResponse{RequestId: "x"}}}))
+	encrypted := &livekit.DataPacket{Value: &livekit.DataPacket_EncryptedPacket{EncryptedPacket: &livekit.EncryptedPacket{}}}
+	require.False(t, passes(encrypted))
+	require.Equal(t, Refusals{Dropped: 3}, c.Refused())
+	c.flood.encrypted = func() bool { return true }
+	require.True(t, passes(encrypted))
+	require.True(t, passes(&livekit.DataPacket{Value: &livekit.DataPacket_User{User: &livekit.UserPacket{}}}))
+	require.Equal(t, Refusals{Dropped: 3}, c.Refused())
+}
+
+// FuzzPacket passes packets of the room's data channel to the limiter of requests: after floodBurst requests of a caller it passes none,
+// and never one that the library would only log.
 func FuzzPacket(f *testing.F) {
 	request, err := proto.Marshal(&livekit.DataPacket{
 		ParticipantIdentity: "ben", Value: &livekit.DataPacket_RpcRequest{RpcRequest: &livekit.RpcRequest{Method: "status"}},
@@ -59,11 +82,12 @@ func FuzzPacket(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		l := &floodLimiter{
 			perCaller: limit.New[string](0, 1), link: func(*lksdk.Room, string) string { return "" },
-			trusted: func(*lksdk.Room, string) bool { return false },
+			trusted: func(*lksdk.Room, string) bool { return false }, encrypted: func() bool { return false },
 		}
 		var packet livekit.DataPacket
-		asks := proto.Unmarshal(data, &packet) == nil && packet.GetRpcRequest() != nil
-		require.True(t, l.passes(&lksdk.Room{}, data))
-		require.Equal(t, !asks, l.passes(&lksdk.Room{}, data))
+		valid := proto.Unmarshal(data, &packet) == nil
+		unasked := valid && (packet.GetRpcAck() != nil || packet.GetRpcResponse() != nil || packet.GetEncryptedPacket() != nil)
+		require.Equal(t, !unasked, l.passes(&lksdk.Room{}, data))
+		require.Equal(t, !unasked && !(valid && packet.GetRpcRequest() != nil), l.passes(&lksdk.Room{}, data))
 	})
 }
