@@ -22,6 +22,7 @@ type Link struct {
 	Name    string    `json:"name,omitempty" doc:"Of the person."`
 	Rights  []string  `json:"rights,omitempty" doc:"Empty for a link that was revoked by its id alone."`
 	By      string    `json:"by,omitempty" doc:"Who made it."`
+	Makers  []string  `json:"makers,omitempty" doc:"Links that it was made with, the first one last."`
 	Made    time.Time `json:"made,omitzero"`
 	Expires time.Time `json:"expires"`
 	Revoked bool      `json:"revoked,omitempty"`
@@ -38,9 +39,10 @@ func linkID(token string) string {
 }
 
 const (
-	// maxLinks bounds the listed links of a room. Of more, the oldest is no longer listed; it still works. All that are revoked stay
-	// until they expire.
-	maxLinks = 100
+	// maxLinks bounds the listed links of a room that the operator made, and maxBelow those that were made from one of them, also by
+	// holders of such. Of more, the oldest is no longer listed; it still works, and ends with the operator's. All that are revoked stay
+	// until they expire: the operator's do not count, the others do, or a holder could make any number.
+	maxLinks, maxBelow = 100, 25
 	// maxPast bounds the links of a room that are revoked and expired. Of more, the one made last goes: the maker of many cannot have
 	// earlier ones removed.
 	maxPast = 1000
@@ -58,7 +60,7 @@ const (
 	expiredFor = 32 * 24 * time.Hour
 )
 
-// ErrNoLink is returned by Revoke for an id that is none, or not of this room.
+// ErrNoLink is returned by Revoke for an id that is none, not of this room, or not below the link of the one who revokes.
 var ErrNoLink = errors.New("no such link in this room")
 
 // Links are the links of the rooms of a process: those that were made, so that they can be listed, and those that are revoked, until
@@ -75,7 +77,7 @@ type Links struct {
 
 // Refused counts links beyond a bound, and uses of ended ones.
 type Refused struct {
-	// Unlisted are those of a full list: the oldest one, or the new one.
+	// Unlisted are those of a full list: the oldest one of the same origin, or the new one.
 	Unlisted uint64
 	// Unlearned are revoked ones of other commentators, at each exchange.
 	Unlearned uint64
@@ -136,8 +138,12 @@ func NewLinks(past map[string]json.RawMessage, keep func(id string, value json.R
 	return l
 }
 
-// List returns the links of a room that have not expired, newest first.
-func (l *Links) List(room string, now time.Time) []Link {
+// root returns the id of the operator's link that a link was made from; "" for the operator's.
+func (link Link) root() string { return Grant{Links: link.Makers}.Root() }
+
+// List returns the links of a room that have not expired, newest first: all for the operator, with an empty id, and for the holder of a
+// link those below it. Links below a revoked one are revoked.
+func (l *Links) List(room, by string, now time.Time) []Link {
 	out := []Link{}
 	if l == nil {
 		return out
@@ -145,9 +151,18 @@ func (l *Links) List(room string, now time.Time) []Link {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, link := range l.byID {
-		if link.Room == room && !link.expired(now) {
-			out = append(out, link)
+		if link.Room != room || link.expired(now) {
+			continue
 		}
+		link.Revoked = link.Revoked || l.revokedLocked(link.Makers)
+		if by != "" {
+			at := slices.Index(link.Makers, by)
+			if at < 0 {
+				continue
+			}
+			link.Makers = link.Makers[:at:at]
+		}
+		out = append(out, link)
 	}
 	slices.SortFunc(out, func(a, b Link) int { return cmp.Or(b.Made.Compare(a.Made), cmp.Compare(a.ID, b.ID)) })
 	return out
@@ -156,11 +171,13 @@ func (l *Links) List(room string, now time.Time) []Link {
 // Made adds a token for one room to the list of that room's links, and returns its id.
 func (l *Links) Made(token string, g Grant, by string, now time.Time) (id string) {
 	id = linkID(token)
-	l.add(Link{ID: id, Room: g.Rooms[0], Name: g.Name, Rights: g.Rights.Names(), By: by, Made: now.UTC(), Expires: g.Expires.UTC()}, now)
+	l.add(Link{
+		ID: id, Room: g.Rooms[0], Name: g.Name, Rights: g.Rights.Names(), By: by, Makers: g.Links, Made: now.UTC(), Expires: g.Expires.UTC(),
+	}, now)
 	return id
 }
 
-// add lists a link, unless all places of the room's list have revoked ones.
+// add lists a link, unless all places for those of its origin have revoked ones.
 func (l *Links) add(link Link, now time.Time) {
 	if l == nil {
 		return
@@ -168,7 +185,7 @@ func (l *Links) add(link Link, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.expireLocked(now)
-	if _, known := l.byID[link.ID]; !known && l.spaceLocked(link.Room, now) {
+	if _, known := l.byID[link.ID]; !known && l.spaceLocked(link, now) {
 		l.setLocked(link)
 	}
 }
@@ -191,38 +208,43 @@ func (l *Links) expireLocked(now time.Time) {
 
 func (link Link) expired(now time.Time) bool { return !now.Before(link.Expires) }
 
-// spaceLocked removes the oldest link of a room with a full list, one that has expired first. It returns false if all of them are revoked
-// and valid. Links that are revoked and expired have places of their own.
-func (l *Links) spaceLocked(room string, now time.Time) bool {
+// spaceLocked removes the oldest link with the origin of a new one if there are as many as may be, one that has expired first. It
+// returns false if all of them are revoked and valid. Links that are revoked and expired have places of their own.
+func (l *Links) spaceLocked(made Link, now time.Time) bool {
+	root, most := made.root(), maxLinks
+	if root != "" {
+		most = maxBelow
+	}
 	var n, past int
 	var oldest, last Link
 	for _, link := range l.byID {
 		expired := link.expired(now)
 		switch {
-		case link.Room != room:
+		case link.Room != made.Room:
 		case link.Revoked && expired:
 			if past++; last.ID == "" || link.Made.After(last.Made) {
 				last = link
 			}
-		case link.Revoked:
-			n++
-		default:
+		case link.root() != root:
+		case !link.Revoked:
 			n++
 			if was := oldest.expired(now); oldest.ID == "" || expired && !was || expired == was && link.Made.Before(oldest.Made) {
 				oldest = link
 			}
+		case root != "":
+			n++
 		}
 	}
 	if past >= maxPast {
 		l.removeLocked(last.ID)
 	}
-	if n >= maxLinks {
+	if n >= most {
 		l.refused.Unlisted++
 		if oldest.ID != "" {
 			l.removeLocked(oldest.ID)
 		}
 	}
-	return n < maxLinks || oldest.ID != ""
+	return n < most || oldest.ID != ""
 }
 
 func (l *Links) removeLocked(id string) {
@@ -237,16 +259,16 @@ func (l *Links) setLocked(link Link) {
 	}
 }
 
-// Revoke ends a link of a room and those that its holder made, with all that they opened. Only the operator may revoke a link that is
-// not in the room's list.
-func (l *Links) Revoke(room, id string, operator bool, now time.Time) error {
+// Revoke ends a link of a room and those below it, which its holder and theirs made, with all that they opened. The operator, with an
+// empty by, may revoke any id. The holder of a link may revoke those of the room's list that are below it.
+func (l *Links) Revoke(room, id, by string, now time.Time) error {
 	if l == nil {
 		return ErrNoLink
 	}
 	id = strings.ToLower(id)
 	l.mu.Lock()
 	link, known := l.byID[id]
-	if (!known || link.Room != room) && (!operator || !validID(id)) {
+	if !validID(id) || by != "" && (link.Room != room || !slices.Contains(link.Makers, by)) {
 		l.mu.Unlock()
 		return ErrNoLink
 	}
@@ -295,6 +317,10 @@ func (l *Links) Revoked(ids []string) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.revokedLocked(ids)
+}
+
+func (l *Links) revokedLocked(ids []string) bool {
 	return slices.ContainsFunc(ids, func(id string) bool { return l.byID[id].Revoked })
 }
 

@@ -43,8 +43,8 @@ func TestRevoke(t *testing.T) {
 	bob, bobs := link(anns, "Bob")
 	cleo, cleos := link(bobs, "Cleo")
 	eve, eves := link(access.Grant{}, "Eve")
-	require.Len(t, keys.Links.List("final", now), 4)
-	require.Empty(t, keys.Links.List("other", now))
+	require.Len(t, keys.Links.List("final", "", now), 4)
+	require.Empty(t, keys.Links.List("other", "", now))
 
 	var ended []string
 	for _, g := range []access.Grant{anns, bobs, cleos, eves} {
@@ -53,11 +53,15 @@ func TestRevoke(t *testing.T) {
 			ended = append(ended, g.Name)
 		})()
 	}
-	require.ErrorIs(t, keys.Links.Revoke("other", bobs.Links[0], false, now), access.ErrNoLink)
-	require.ErrorIs(t, keys.Links.Revoke("final", "ffffffffffffffff", false, now), access.ErrNoLink)
-	require.ErrorIs(t, keys.Links.Revoke("final", "none", true, now), access.ErrNoLink)
-	require.NoError(t, keys.Links.Revoke("final", bobs.Links[0], false, now))
-	require.NoError(t, keys.Links.Revoke("final", bobs.Links[0], false, now), "again")
+	require.ErrorIs(t, keys.Links.Revoke("other", bobs.Links[0], anns.Links[0], now), access.ErrNoLink)
+	require.ErrorIs(t, keys.Links.Revoke("final", "ffffffffffffffff", anns.Links[0], now), access.ErrNoLink)
+	require.ErrorIs(t, keys.Links.Revoke("final", "none", "", now), access.ErrNoLink)
+	for _, by := range []access.Grant{bobs, cleos, eves} {
+		require.ErrorIs(t, keys.Links.Revoke("final", bobs.Links[0], by.Links[0], now), access.ErrNoLink, "%s: not below it", by.Name)
+		require.ErrorIs(t, keys.Links.Revoke("final", anns.Links[0], by.Links[0], now), access.ErrNoLink, "%s: not below it", by.Name)
+	}
+	require.NoError(t, keys.Links.Revoke("final", bobs.Links[0], anns.Links[0], now))
+	require.NoError(t, keys.Links.Revoke("final", bobs.Links[0], anns.Links[0], now), "again")
 	require.ElementsMatch(t, []string{"Bob", "Cleo"}, ended)
 
 	later := now.Add(30 * time.Minute)
@@ -69,7 +73,7 @@ func TestRevoke(t *testing.T) {
 	next := keys // after a hand-over
 	next.Links = access.NewLinks(nil, kept{}.keep, later)
 	next.Links.Restore(keys.Links.HandOver("final", later), later)
-	require.Len(t, next.Links.List("final", later), 4)
+	require.Len(t, next.Links.List("final", "", later), 4)
 	for name, k := range map[string]access.Keys{"here": keys, "restarted": restarted, "other": other, "next": next} {
 		for token, want := range map[string]error{ann: nil, bob: access.ErrRevoked, cleo: access.ErrRevoked, eve: nil} {
 			_, err := access.Verify(k, token, later)
@@ -82,7 +86,7 @@ func TestRevoke(t *testing.T) {
 		require.Equal(t, eves.Links, links, name)
 	}
 	expired := access.NewLinks(file, file.keep, now.Add(2*time.Hour))
-	require.Empty(t, expired.List("final", now.Add(2*time.Hour)))
+	require.Empty(t, expired.List("final", "", now.Add(2*time.Hour)))
 	id := expired.Made("token", access.Grant{Rooms: []string{"final"}, Expires: now.Add(5 * time.Hour)}, "", now.Add(4*time.Hour))
 	require.Len(t, file, 1)
 	require.Contains(t, file, id)
@@ -107,9 +111,9 @@ func TestLinksAndTheWallClock(t *testing.T) {
 			good, bad, long := link("good", 30*time.Minute), link("bad", 30*time.Minute), link("long", access.MaxLife)
 			_, err := access.Verify(keys, bad, now)
 			require.NoError(t, err)
-			for _, x := range keys.Links.List("final", now) {
+			for _, x := range keys.Links.List("final", "", now) {
 				if x.Name != "good" {
-					require.NoError(t, keys.Links.Revoke("final", x.ID, false, now))
+					require.NoError(t, keys.Links.Revoke("final", x.ID, "", now))
 				}
 			}
 			later := clocktest.Step(now.Add(time.Minute), step)
@@ -132,13 +136,13 @@ func TestLinksAndTheWallClock(t *testing.T) {
 			if over {
 				shown = 1 // long
 			}
-			require.Len(t, keys.Links.List("final", later), shown, "%v %s", step, change)
+			require.Len(t, keys.Links.List("final", "", later), shown, "%v %s", step, change)
 			_, err = access.Verify(keys, good, later)
 			require.Equal(t, over, err != nil, step)
 			keys.Links.Made("another", access.Grant{Rooms: []string{"final"}, Expires: later.Add(2 * time.Hour)}, "", later)
 
 			right := now.Add(2 * time.Minute) // the clock is set right
-			require.Len(t, keys.Links.List("final", right), left, "%v %s", step, change)
+			require.Len(t, keys.Links.List("final", "", right), left, "%v %s", step, change)
 			_, err = access.Verify(keys, good, right)
 			require.NoError(t, err, step)
 			for _, token := range []string{bad, long} {
@@ -212,36 +216,122 @@ func TestLinksAreBounded(t *testing.T) {
 	for i := range 1000 {
 		ids = append(ids, made("full", i))
 		if i < 50 {
-			require.NoError(t, links.Revoke("full", ids[i], false, now))
+			require.NoError(t, links.Revoke("full", ids[i], "", now))
 		}
 	}
-	require.Len(t, links.List("full", now), 100)
+	require.Len(t, links.List("full", "", now), 150, "besides the revoked ones")
 	listed, revoked, refused := links.Stats(now)
-	require.Equal(t, 51, listed, "with mine")
+	require.Equal(t, 101, listed, "with mine")
 	require.Equal(t, 50, revoked)
-	require.Equal(t, access.Refused{Unlisted: 900}, refused)
+	require.Equal(t, access.Refused{Unlisted: 850}, refused)
 	require.True(t, links.Revoked(ids[:1]), "the first")
-	require.Equal(t, ids[999], links.List("full", now)[0].ID, "the last")
-	for _, link := range links.List("full", now) {
-		require.NoError(t, links.Revoke("full", link.ID, false, now))
+	require.Equal(t, ids[999], links.List("full", "", now)[0].ID, "the last")
+	for _, link := range links.List("full", "", now) {
+		require.NoError(t, links.Revoke("full", link.ID, "", now))
 	}
-	made("full", 1000)
-	require.Len(t, links.List("full", now), 100)
-	require.Len(t, file, 101)
+	require.Equal(t, made("full", 1000), links.List("full", "", now)[0].ID)
+	require.Len(t, links.List("full", "", now), 151)
+	require.Len(t, file, 152)
 	for i := range 1000 { // the operator's are not bounded by those
-		require.NoError(t, links.Revoke("full", fmt.Sprintf("%016X", i), true, now.Add(time.Duration(i+1)*time.Second)))
+		require.NoError(t, links.Revoke("full", fmt.Sprintf("%016X", i), "", now.Add(time.Duration(i+1)*time.Second)))
 	}
-	require.Len(t, links.List("full", now), 1100)
+	require.Len(t, links.List("full", "", now), 1151)
 	require.True(t, links.Revoked([]string{"00000000000003e7"}), "in lower case")
 	shared := links.Shared("full", now)
 	require.Less(t, len(shared), 28_000)
 	require.Contains(t, shared, "00000000000003e7", "the last")
 	require.NotContains(t, shared, ids[0], "the first")
-	require.Equal(t, mine, links.List("mine", now)[0].ID)
-	require.NoError(t, links.Revoke("mine", mine, false, now))
+	require.Equal(t, mine, links.List("mine", "", now)[0].ID)
+	require.NoError(t, links.Revoke("mine", mine, "", now))
 
 	links.Learn("mine", "a:1,:,x,"+strings.Repeat("g", 16)+":99999999999,"+strings.Repeat("e", 16)+":1", now)
-	require.Len(t, links.List("mine", now), 1)
+	require.Len(t, links.List("mine", "", now), 1)
+}
+
+// TestLinksOfOneHolder: of ten times as many links as may be listed that one holder and theirs made, that many are listed, each with the
+// operator's, and no other link leaves the list. Once the operator has revoked the origin of all that is listed, none works.
+func TestLinksOfOneHolder(t *testing.T) {
+	t.Parallel()
+	now, file := time.Now(), kept{}
+	keys := access.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more", Links: access.NewLinks(nil, file.keep, now)}
+	links, tokens := keys.Links, []string{}
+	link := func(by access.Grant, name string) access.Grant {
+		now = now.Add(time.Millisecond)
+		g := access.Grant{Rooms: []string{"club"}, Rights: access.AllInRoom, Name: name, Expires: now.Add(time.Hour), Links: by.Links}
+		token, err := access.Sign(keys, g, now)
+		require.NoError(t, err)
+		links.Made(token, g, by.Name, now)
+		g, err = access.Verify(keys, token, now)
+		require.NoError(t, err)
+		tokens = append(tokens, token)
+		return g
+	}
+	hostile, honest := link(access.Grant{}, "hostile"), link(access.Grant{}, "honest")
+	guest := link(honest, "guest")
+	const most = 25
+	names := func(by string) (out []string) {
+		for _, x := range links.List("club", by, now) {
+			out = append(out, x.Name)
+		}
+		return out
+	}
+	below := link(hostile, "below")
+	for i := range 10 * most / 2 {
+		link(hostile, fmt.Sprint(i))
+		link(below, fmt.Sprint(i))
+	}
+	require.Len(t, names(""), 3+most)
+	require.Subset(t, names(""), []string{"hostile", "honest", "guest"})
+	for i := range 10 * most { // also with revoked ones, until all listed ones are
+		_ = links.Revoke("club", link(hostile, fmt.Sprint("revoked ", i)).Links[0], hostile.Links[0], now)
+	}
+	link(hostile, "unlisted")
+	require.Len(t, names(""), 3+most)
+	require.Equal(t, []string{"guest"}, names(honest.Links[0]))
+	require.ErrorIs(t, links.Revoke("club", guest.Links[0], hostile.Links[0], now), access.ErrNoLink)
+
+	other := access.NewLinks(file, nil, now) // after a restart
+	was, err := json.Marshal(links.List("club", "", now))
+	require.NoError(t, err)
+	is, err := json.Marshal(other.List("club", "", now))
+	require.NoError(t, err)
+	require.JSONEq(t, string(was), string(is))
+	other = access.NewLinks(nil, nil, now) // after a hand-over
+	other.Restore(links.HandOver("club", now), now)
+	require.Len(t, other.List("club", "", now), 3+most)
+
+	for _, x := range links.List("club", "", now) {
+		root := append([]string{x.ID}, x.Makers...)[len(x.Makers)]
+		require.NoError(t, links.Revoke("club", root, "", now))
+	}
+	for _, token := range tokens {
+		_, err := access.Verify(keys, token, now)
+		require.ErrorIs(t, err, access.ErrRevoked)
+	}
+	for _, x := range links.List("club", "", now) {
+		require.True(t, x.Revoked, x.Name)
+	}
+	link(access.Grant{}, "new of the operator")
+	require.Equal(t, "new of the operator", names("")[0])
+}
+
+// TestEarlierLinks: links of the state file of an earlier version are listed as the operator's, and those that are made with them name them.
+func TestEarlierLinks(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	end := now.Add(time.Hour).UTC().Format(time.RFC3339)
+	past := map[string]json.RawMessage{"00000000000000aa": json.RawMessage(
+		`{"id":"00000000000000aa","room":"club","name":"Ann","rights":["watch"],"by":"the page","made":"` + end + `","expires":"` + end + `"}`)}
+	links := access.NewLinks(past, nil, now)
+	g := access.Grant{Rooms: []string{"club"}, Rights: access.Watch, Expires: now.Add(time.Hour), Links: []string{"00000000000000aa"}}
+	id := links.Made("a token", g, "Ann", now)
+	list := links.List("club", "", now)
+	require.Len(t, list, 2)
+	require.Empty(t, list[0].Makers)
+	require.Equal(t, "Ann", list[0].Name)
+	require.Equal(t, []string{"00000000000000aa"}, list[1].Makers)
+	require.NoError(t, links.Revoke("club", id, "00000000000000aa", now))
+	require.NoError(t, links.Revoke("club", "00000000000000aa", "", now))
 }
 
 // TestLearnedLinksAreBounded: of ten times as many revoked links of other commentators as a room may have, that many are learned. A link
@@ -298,7 +388,7 @@ func TestLinksOfLinks(t *testing.T) {
 		_, err := access.Verify(keys, last, now.Add(2*time.Hour))
 		require.ErrorIs(t, err, access.ErrExpired)
 	}
-	require.NoError(t, keys.Links.Revoke("final", root, true, now))
+	require.NoError(t, keys.Links.Revoke("final", root, "", now))
 	_, err := access.Verify(keys, last, now)
 	require.ErrorIs(t, err, access.ErrRevoked)
 	_, revoked, refused := keys.Links.Stats(now)
@@ -316,7 +406,7 @@ func TestExpiredLinksAreBounded(t *testing.T) {
 		return links.Made(name, access.Grant{Rooms: []string{"final"}, Expires: now.Add(life)}, "", now)
 	}
 	revoked := func(id string) string {
-		require.NoError(t, links.Revoke("final", id, false, now))
+		require.NoError(t, links.Revoke("final", id, "", now))
 		return id
 	}
 	first, good := revoked(made("first", time.Minute)), made("good", 3*time.Hour)
@@ -336,10 +426,10 @@ func TestExpiredLinksAreBounded(t *testing.T) {
 	for i := range 99 {
 		made(fmt.Sprint("list", i), 3*time.Hour)
 	}
-	require.Len(t, links.List("final", now), 100)
+	require.Len(t, links.List("final", "", now), 100)
 	require.NotNil(t, file[good], "expired ones go first")
 	made("one more", 3*time.Hour)
-	require.Len(t, links.List("final", now), 100)
+	require.Len(t, links.List("final", "", now), 100)
 	require.Nil(t, file[good], "the oldest")
 
 	shared := links.Shared("final", now)
@@ -368,7 +458,7 @@ func FuzzLearn(f *testing.F) {
 		list := links.HandOver("final", now)
 		require.LessOrEqual(t, len(list), strings.Count(shared, ",")+1)
 		require.Len(t, file, len(list)+1)
-		require.Len(t, links.List("other", now), 1)
+		require.Len(t, links.List("other", "", now), 1)
 		require.False(t, links.Revoked([]string{other}) && !strings.Contains(shared, other))
 		for _, link := range list {
 			require.True(t, link.Revoked && link.Room == "final" && strings.Contains(shared, link.ID+":"), link)

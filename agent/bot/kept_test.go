@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -428,7 +429,7 @@ func TestRevokedLinksAreKept(t *testing.T) {
 	var handed, whole string
 	require.NoError(t, bot.WithOutputs(t.Context(), to, zerolog.Nop(), func(out *bot.Outputs) error {
 		id := out.Links().Made(token, g, "ana", now)
-		return out.Links().Revoke(cfg.LiveKit.Room, id, false, now)
+		return out.Links().Revoke(cfg.LiveKit.Room, id, "", now)
 	}))
 	begin(t, to, cfg, func(b *bot.Bot) {
 		_, err := b.SetBackground("facts:\n"+strings.Repeat("- Blue plays at home.\n", 60), "ana")
@@ -445,7 +446,7 @@ func TestRevokedLinksAreKept(t *testing.T) {
 	to.Forget = true
 	require.NoError(t, bot.WithOutputs(t.Context(), to, zerolog.Nop(), func(out *bot.Outputs) error {
 		revoked(out.Links())
-		require.Len(t, out.Links().List(cfg.LiveKit.Room, now), 1)
+		require.Len(t, out.Links().List(cfg.LiveKit.Room, "", now), 1)
 		return nil
 	}))
 	next := func(handed string) (links []access.Link) {
@@ -458,7 +459,7 @@ func TestRevokedLinksAreKept(t *testing.T) {
 			cancel()
 			_ = b.Run(ctx)
 			revoked(out.Links())
-			links = out.Links().List(cfg.LiveKit.Room, now)
+			links = out.Links().List(cfg.LiveKit.Room, "", now)
 			return nil
 		}))
 		return links
@@ -493,5 +494,32 @@ func TestForget(t *testing.T) {
 	begin(t, to, configs.Default().Bot(), func(b *bot.Bot) {
 		require.Empty(t, b.Snapshot().Instruction)
 		require.Equal(t, "ACTIVE", b.Snapshot().MonitorMode, "commenting goes on")
+	})
+}
+
+// TestHandOverOfLinks: however long the names of the links are that the holder of a link made, the operator's are handed over.
+func TestHandOverOfLinks(t *testing.T) {
+	cfg := configs.Default().Bot()
+	to := bot.OutputSettings{State: state.Config{Path: t.TempDir()}}
+	now := time.Now()
+	var root string
+	require.NoError(t, bot.WithOutputs(t.Context(), to, zerolog.Nop(), func(out *bot.Outputs) error {
+		g := access.Grant{Rooms: []string{cfg.LiveKit.Room}, Rights: access.AllInRoom, Expires: now.Add(time.Hour)}
+		root = out.Links().Made("root", g, "ana", now)
+		for i := range 99 {
+			out.Links().Made(fmt.Sprint("root", i), g, "ana", now)
+		}
+		g.Name, g.Links = strings.Repeat("\U0001f600", 128), []string{root}
+		for i := range 100 {
+			out.Links().Made(fmt.Sprint(i), g, "the holder", now)
+		}
+		return nil
+	}))
+	begin(t, to, cfg, func(b *bot.Bot) {
+		whole := b.HandOver(1 << 20)
+		require.Contains(t, whole, "the holder")
+		handed := b.HandOver(len(whole) - 1)
+		require.Contains(t, handed, root)
+		require.NotContains(t, handed, "the holder")
 	})
 }

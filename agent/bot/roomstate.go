@@ -35,7 +35,8 @@ const (
 	keptCameras     = "cameras"     // []camera.Kept, those that people added
 	keptWatched     = "watched"     // keptChoice of a source, as in command.Change
 	keptRegions     = "regions"     // region.Saved
-	keptLinks       = "links"       // []access.Link, for the next bot of the room only
+	keptLinks       = "links"       // []access.Link of the operator, for the next bot of the room only
+	keptBelow       = "links_below" // []access.Link of their holders, likewise
 	keptRevoked     = "revoked"     // access.Links.Shared, likewise
 )
 
@@ -124,7 +125,10 @@ func (b *Bot) Kept() map[string]json.RawMessage {
 	maps.DeleteFunc(out, func(name string, value json.RawMessage) bool { return value == nil || !handedOver(name) })
 	links, room, now := b.opts.Keys.Links, b.Room.RoomName(), time.Now()
 	if list := links.HandOver(room, now); len(list) > 0 {
-		out[keptLinks], out[keptRevoked] = marshal(list), marshal(links.Shared(room, now))
+		out[keptRevoked] = marshal(links.Shared(room, now))
+		below := slices.Clone(list)
+		out[keptBelow] = marshal(slices.DeleteFunc(below, func(x access.Link) bool { return len(x.Makers) == 0 }))
+		out[keptLinks] = marshal(slices.DeleteFunc(list, func(x access.Link) bool { return len(x.Makers) > 0 }))
 	}
 	return out
 }
@@ -132,11 +136,13 @@ func (b *Bot) Kept() map[string]json.RawMessage {
 // restoreLinks takes the room's links from the previous bot.
 func (k *roomState) restoreLinks(values map[string]json.RawMessage) {
 	links, room, now := k.bot.opts.Keys.Links, k.bot.Room.RoomName(), time.Now()
+	restore := decoded(func(list []access.Link) error { links.Restore(list, now); return nil })
 	for _, kept := range []struct { // the links come first: revoked ones alone have no names and rights
 		name    string
 		restore func(json.RawMessage) error
 	}{
-		{keptLinks, decoded(func(list []access.Link) error { links.Restore(list, now); return nil })},
+		{keptLinks, restore},
+		{keptBelow, restore},
 		{keptRevoked, decoded(func(shared string) error { links.Learn(room, shared, now); return nil })},
 	} {
 		if value, ok := values[kept.name]; ok {
@@ -148,8 +154,8 @@ func (k *roomState) restoreLinks(values map[string]json.RawMessage) {
 }
 
 // HandOver returns people's changes in the room as JSON of Options.Kept, in at most so many bytes; "" without any. If they are larger, the
-// largest ones are left out, and the revoked links last. The regions are not, as the room would lose its masks: if they are too large
-// with the revoked links, the next bot cannot read them, and covers the whole picture.
+// largest ones are left out, first the links that holders of links made, and the revoked links last. The regions are not, as the room
+// would lose its masks: if they are too large with the revoked links, the next bot cannot read them, and covers the whole picture.
 func (b *Bot) HandOver(most int) string {
 	kept := b.Kept()
 	for {
@@ -165,6 +171,9 @@ func (b *Bot) HandOver(most int) string {
 			if name != keptRegions && name != keptRevoked && (largest == "" || len(value) > len(kept[largest])) {
 				largest = name
 			}
+		}
+		if _, ok := kept[keptBelow]; ok {
+			largest = keptBelow // a holder can make them large
 		}
 		if largest == "" {
 			if _, ok := kept[keptRegions]; ok {

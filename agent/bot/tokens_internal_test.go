@@ -83,7 +83,7 @@ func TestTokenOfARevokedLink(t *testing.T) {
 	require.Equal(t, "00000000000000bb", link, "the link that it comes from has its bounds")
 	reasons := make(chan string, 1)
 	defer right(func(reason string) { reasons <- reason })()
-	require.NoError(t, keys.Links.Revoke("match", "00000000000000aa", true, now))
+	require.NoError(t, keys.Links.Revoke("match", "00000000000000aa", "", now))
 	require.Equal(t, access.ErrRevoked.Error(), <-reasons)
 	_, _, err = verifyPlayer(keys, grant.Token, "match")
 	require.ErrorIs(t, err, access.ErrRevoked)

@@ -95,19 +95,25 @@ func TestLinkRevoked(t *testing.T) {
 	}
 	id, guest, anns := link("Ann", operator...)
 	_, _, friends := link("Friend", append(anns, "X-Forwarded-For", "10.0.0.1")...)
-	_, _, others := link("Other", operator...)
+	otherID, _, others := link("Other", operator...)
 	reader, second, third := r.events("/api/events", anns...), r.events("/api/stream", friends...), r.events("/api/events", others...)
 	pictures, conn := r.connect("/api/mjpeg", anns...), r.socket("/ws/transcribe", guest)
 
-	listed := string(r.ask("GET", "/api/links", "", others...).body)
-	for _, want := range []string{`"id":"` + id + `"`, `"name":"Ann"`, `"name":"Friend"`, `"by":"Ann"`} {
+	listed := string(r.ask("GET", "/api/links", "", operator...).body)
+	for _, want := range []string{`"id":"` + id + `"`, `"name":"Ann"`, `"name":"Friend"`, `"by":"Ann","makers":["` + id + `"]`} {
 		require.Contains(t, listed, want)
 	}
 	require.NotContains(t, listed, guest)
 	require.Equal(t, http.StatusNotFound, r.ask("DELETE", "/api/links/0123456789abcdef", "", others...).status)
+	require.JSONEq(t, `{"links":[]}`, string(r.ask("GET", "/api/links", "", others...).body), "it made none")
+	require.Contains(t, string(r.ask("GET", "/api/links", "", anns...).body), `"name":"Friend"`)
+	for _, link := range []string{id, otherID} { // not below the link of the one who asks
+		require.Equal(t, http.StatusNotFound, r.ask("DELETE", "/api/links/"+link, "", others...).status)
+		require.Equal(t, http.StatusNotFound, r.ask("DELETE", "/api/links/"+link, "", friends...).status)
+	}
 	require.Equal(t, http.StatusForbidden,
 		r.ask("DELETE", "/api/links/"+id, "", "Authorization", "Bearer "+granted(t, keys, access.Watch|access.Sources, "final")).status)
-	require.Equal(t, http.StatusNoContent, r.ask("DELETE", "/api/links/"+id, "", others...).status)
+	require.Equal(t, http.StatusNoContent, r.ask("DELETE", "/api/links/"+id, "", operator...).status)
 
 	require.Contains(t, reader.until("expired").data, `"revoked_link"`)
 	require.Contains(t, second.until("expired").data, `"revoked_link"`)

@@ -78,13 +78,21 @@ type linkList struct {
 	Links []access.Link `json:"links"`
 }
 
-func (s *Server) getLinks(h *roomEntry, _ *http.Request) (linkList, error) {
-	return linkList{s.opts.Keys.Links.List(h.Name, time.Now())}, nil
+// linkOf returns the id of a visitor's link; "" for the operator.
+func linkOf(who visitor) string {
+	if who.rights.Allow(access.Process) {
+		return ""
+	}
+	return who.grant.Links[0] // all others have their rights by one
+}
+
+func (s *Server) getLinks(h *roomEntry, r *http.Request) (linkList, error) {
+	return linkList{s.opts.Keys.Links.List(h.Name, linkOf(visitorOf(r)), time.Now())}, nil
 }
 
 func (s *Server) deleteLink(h *roomEntry, r *http.Request) error {
-	id, operator := r.PathValue("id"), visitorOf(r).rights.Allow(access.Process)
-	if err := s.opts.Keys.Links.Revoke(h.Name, id, operator, time.Now()); err != nil {
+	id := r.PathValue("id")
+	if err := s.opts.Keys.Links.Revoke(h.Name, id, linkOf(visitorOf(r)), time.Now()); err != nil {
 		return refusal(err, answer{access.ErrNoLink, http.StatusNotFound, "no_such_link"})
 	}
 	s.log.Info().Str("room", h.Name).Str("link", id).Str("by", by(r)).Msg("link revoked")

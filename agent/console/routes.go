@@ -179,8 +179,8 @@ func (s *Server) roomOperations() []endpoint {
 		},
 		get("/rights", "What this client may do in the room", (*roomEntry).getRights),
 		operation("POST", "/links", "Makes a token for a link to share", http.StatusCreated, s.postLink),
-		get("/links", "The links of the room that have not expired", s.getLinks),
-		act("DELETE", "/links/{id}", "Revokes a link, and those that its holder made", s.deleteLink),
+		get("/links", "The links of the room that have not expired; for the holder of a link those below it", s.getLinks),
+		act("DELETE", "/links/{id}", "Revokes a link and those below it; the holder of a link, one below its own", s.deleteLink),
 		operation("POST", "/livekit/token", "A LiveKit token for the room", http.StatusOK, s.postToken),
 	)
 }

@@ -94,7 +94,7 @@ func TestRevokedInTheRoom(t *testing.T) {
 		require.NoError(t, err)
 		t.Cleanup(in.Disconnect)
 		began, busy := time.Now(), late()
-		require.NoError(t, one.Links.Revoke("match", id, true, began))
+		require.NoError(t, one.Links.Revoke("match", id, "", began))
 		eventually(t, func() bool { return other.Links.Revoked([]string{id}) }, "the other commentator knows")
 		select {
 		case <-over:

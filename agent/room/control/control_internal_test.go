@@ -71,7 +71,7 @@ func TestEveryRight(t *testing.T) {
 	now := time.Now()
 	const revoked = "00000000000000ff"
 	c.keys.Links = access.NewLinks(nil, func(string, json.RawMessage) {}, now)
-	require.NoError(t, c.keys.Links.Revoke("match", revoked, true, now))
+	require.NoError(t, c.keys.Links.Revoke("match", revoked, "", now))
 	for _, method := range methods() {
 		needed := access.Needed(method)
 		require.NotEqual(t, access.Everything, needed, "%s: give it a row in agent/access", method)

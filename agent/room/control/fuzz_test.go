@@ -69,7 +69,7 @@ func FuzzLinkOf(f *testing.F) {
 		}
 	}
 	keys := conn.Keys{Generation: "spring", Links: access.NewLinks(nil, nil, now)}
-	require.NoError(f, keys.Links.Revoke("match", revoked, true, now))
+	require.NoError(f, keys.Links.Revoke("match", revoked, "", now))
 	f.Fuzz(func(t *testing.T, until, mark string) {
 		link, err := control.LinkOf(keys, map[string]string{"touchline.rights_until": until, "touchline.link": mark}, now)
 		if err == nil {

@@ -24,10 +24,25 @@ export function terms(who) {
 /** The address of a link. @param {{origin: string, pathname: string}} page @param {string} token */
 export const linkTo = (page, token) => `${page.origin}${page.pathname}#token=${token}`;
 
-/** The words for a link in the list. @param {{rights?: string[], name?: string, expires: string, revoked?: boolean}} link */
+/**
+ * The rows of the list: each link that was made here, and below it those that were made with it. A link that made others and is not listed
+ * has a row too, so that it can be revoked.
+ * @param {{id: string, makers?: string[]}[]} links
+ */
+export function rows(links) {
+  const first = links.filter((link) => !link.makers?.length);
+  for (const link of links) {
+    const id = link.makers?.at(-1);
+    if (id && !first.some((known) => known.id === id)) first.push({ id, unlisted: true });
+  }
+  return first.flatMap((one) => [one, ...links.filter((link) => link.makers?.at(-1) === one.id)]);
+}
+
+/** The words for a link in the list. @param {{rights?: string[], name?: string, expires: string, revoked?: boolean, makers?: string[], unlisted?: boolean}} link */
 export function aboutLink(link) {
+  if (link.unlisted) return 'A link that is not listed here, with which those below were made';
   const does = !link.rights?.length ? 'A link' : STEER.every((r) => link.rights.includes(r)) ? 'Steers' : link.rights.length === 1 ? 'Only watches' : 'Watches and changes';
-  return `${link.name ? `${link.name}: ` : ''}${does}, ${link.revoked ? 'revoked' : `until ${dateTime(Date.parse(link.expires))}`}`;
+  return `${link.name ? `${link.name}: ` : ''}${does}, ${link.revoked ? 'revoked' : `until ${dateTime(Date.parse(link.expires))}`}${link.makers?.length ? ', made with the link above' : ''}`;
 }
 
 /** Whether other machines can open the page's address. @param {string} host */
@@ -82,10 +97,11 @@ export class Share {
       if (!newest()) return;
       this.#unread.textContent = '';
       if (links.some((link) => link.id === this.#id && link.revoked)) this.#made.hidden = true;
-      refill(this.#list, links.map((link) => {
+      refill(this.#list, rows(links).map((link) => {
         const row = h('li', {}, h('span', {}, aboutLink(link)));
         if (!link.revoked) {
           const revoke = h('button', { class: 'quiet', type: 'button', id: `share-revoke-${link.id}`, title: 'Ends everything that it opened' }, 'Revoke');
+          if (link.unlisted) revoke.dataset.needs = 'process';
           revoke.addEventListener('click', () => void this.#revoke(link.id));
           row.append(revoke);
         }

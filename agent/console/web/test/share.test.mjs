@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { aboutLink, isLocal, linkTo, mays, Share, terms } from '../src/share.js';
+import { aboutLink, isLocal, linkTo, mays, rows, Share, terms } from '../src/share.js';
 
 const all = ['watch', 'instruct', 'settings', 'sources', 'rules', 'speak', 'transcribe', 'process'];
 
@@ -40,4 +40,15 @@ test('links', () => {
   assert.equal(linkTo({ origin: 'https://a.example', pathname: '/rooms/x' }, 'a.b.c'), 'https://a.example/rooms/x#token=a.b.c');
   for (const host of ['localhost', 'a.localhost', '127.0.0.1', '[::1]']) assert.ok(isLocal(host), host);
   for (const host of ['192.168.1.7', 'touchline.example', 'local']) assert.ok(!isLocal(host), host);
+});
+
+test('the origin of a link stands above it, also if it is not listed', () => {
+  const expires = '2026-11-23T12:00:00Z';
+  const links = [
+    { id: 'd', expires, makers: ['c', 'x'] }, { id: 'c', expires, makers: ['x'] }, { id: 'b', expires, makers: ['a'] }, { id: 'e', expires }, { id: 'a', expires },
+  ];
+  assert.deepEqual(rows(links).map((link) => link.id), ['e', 'a', 'b', 'x', 'd', 'c']);
+  assert.match(aboutLink(rows(links)[2]), /made with the link above$/);
+  assert.match(aboutLink(rows(links)[3]), /not listed/);
+  assert.deepEqual(rows([]), []);
 });
