@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -13,12 +14,13 @@ import (
 	"touchline/agent/prompt"
 	"touchline/agent/settings"
 	"touchline/agent/speech"
+	"touchline/internal/limit"
 )
 
 const (
 	// maxName is the longest name of a viewer, in characters.
 	maxName = 64
-	// maxIdentity is the longest identity in a source, in bytes.
+	// maxIdentity is the longest identity in a source or a deletion, in bytes.
 	maxIdentity = 256
 )
 
@@ -180,8 +182,14 @@ func (h *roomEntry) postSource(r *http.Request, in sourceBody) error {
 }
 
 // deleteHeard deletes what people said from memory and from what is stored on disk.
-func (h *roomEntry) deleteHeard(r *http.Request) error {
+func (s *Server) deleteHeard(h *roomEntry, r *http.Request) error {
 	by := r.URL.Query().Get("by")
+	if len(by) > maxIdentity {
+		return refuse(http.StatusUnprocessableEntity, "bad_identity", "by: must be an identity of at most %d bytes, has %d", maxIdentity, len(by))
+	}
+	if wait, ok := s.deletions.Allow(limit.ClientOf(r.Context()), time.Now()); !ok {
+		return tooMany("requests", wait)
+	}
 	h.Hub.ForgetHeard(by) // without a Forget too
 	if h.Forget != nil {
 		if err := h.Forget(r.Context(), by); err != nil {

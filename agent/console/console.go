@@ -136,6 +136,8 @@ const (
 	readRate, readBurst       = 100, 1000
 	changeRate, changeBurst   = 10, 100
 	pictureRate, pictureBurst = 10, 100
+	// Each deletion of what people said may read the history on the disk.
+	deletionRate, deletionBurst = 0.2, 5
 )
 
 // Server serves the console. Make it by New.
@@ -156,6 +158,7 @@ type Server struct {
 	reads     *limit.Rates           // requests that change nothing
 	changes   *limit.Rates           // all others, each of which may be a line in the log
 	pictures  *limit.Rates           // that are encoded on request
+	deletions *limit.Rates           // of what people said
 	detention limit.Detention        // of requests beyond a limit
 	requests  *prometheus.CounterVec // finished, by route and status
 	expired   prometheus.Counter     // ended with their links
@@ -193,6 +196,7 @@ func New(opts Options) (*Server, error) {
 		reads:     limit.NewRates("requests", readRate, readBurst),
 		changes:   limit.NewRates("changes", changeRate, changeBurst),
 		pictures:  limit.NewRates("pictures", pictureRate, pictureBurst),
+		deletions: limit.NewRates("deletions", deletionRate, deletionBurst),
 		detention: limit.NewDetention(),
 
 		readTime: readTime, writeTime: writeTime,
@@ -243,7 +247,9 @@ func (s *Server) registerParts() error {
 	if whip, ok := s.opts.WHIP.(metered); ok {
 		parts["WHIP"] = whip
 	}
-	for _, c := range []prometheus.Collector{s.readers, s.signals, s.accepted, s.reads, s.changes, s.pictures, metrics.Func(s.collectLinks)} {
+	for _, c := range []prometheus.Collector{
+		s.readers, s.signals, s.accepted, s.reads, s.changes, s.pictures, s.deletions, metrics.Func(s.collectLinks),
+	} {
 		if err := s.opts.Registry.Register(c); err != nil {
 			return fmt.Errorf("register the metrics of limits: %w", err)
 		}

@@ -25,7 +25,7 @@ func Hurry(s *Server, d time.Duration) { s.readTime, s.writeTime = d, 2*d }
 // Unlimited removes the limits of logins and requests; before Run.
 func Unlimited(s *Server) {
 	s.guard.logins, s.guard.cookies, s.guard.allLogins = nil, nil, nil
-	s.reads, s.changes, s.pictures = nil, nil, nil
+	s.reads, s.changes, s.pictures, s.deletions = nil, nil, nil, nil
 }
 
 // Connections sets the number of places of TCP connections; before Run.

@@ -166,7 +166,7 @@ func (s *Server) roomOperations() []endpoint {
 		get("/history", "The last comments, oldest first", func(h *roomEntry, _ *http.Request) ([]look.Record, error) {
 			return h.Hub.History(), nil
 		}),
-		heardOperation(),
+		s.heardOperation(),
 		endpoint{method: "GET", path: "/frame", inRoom: s.getFrame, summary: "The newest picture", kind: "image/jpeg", query: widthParam()},
 		endpoint{
 			method: "GET", path: "/frames/{id}", inRoom: s.getSeenFrame, summary: "A picture that the model saw", kind: "image/jpeg",
@@ -185,8 +185,8 @@ func (s *Server) roomOperations() []endpoint {
 	)
 }
 
-func heardOperation() endpoint {
-	e := act("DELETE", "/heard", "Deletes what people in the room said", (*roomEntry).deleteHeard)
+func (s *Server) heardOperation() endpoint {
+	e := act("DELETE", "/heard", "Deletes what people in the room said", s.deleteHeard)
 	e.query = []*huma.Param{{
 		Name: "by", In: "query", Description: "Identity of one of them.", Schema: &huma.Schema{Type: huma.TypeString},
 	}}

@@ -14,6 +14,7 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -265,6 +266,35 @@ func TestRatesOfALink(t *testing.T) {
 		require.Contains(t, string(r.ask("GET", "/metrics", "", operator...).body),
 			fmt.Sprintf("touchline_limit_refused_total{kind=%q,reason=\"token\"} %d\n", tt.kind, answered[http.StatusTooManyRequests]))
 	}
+}
+
+// TestDeletionsOfALink: a link deletes what people said at a low rate, as each reads the history. Another link and the operator notice
+// nothing. An identity that is too long is not kept.
+func TestDeletionsOfALink(t *testing.T) {
+	t.Parallel()
+	var deleted atomic.Int64
+	r, as := crowd(t, console.Options{Room: console.Room{
+		Name: "final", Bot: newDesk(), Hub: events.NewHub(events.Options{}), Forget: func(context.Context, string) error { deleted.Add(1); return nil },
+	}})
+	link := as(granted(t, crowdKeys, access.AllInRoom, "final"), "198.51.100.1")
+	another := as(granted(t, crowdKeys, access.AllInRoom, "final", "another"), "198.51.100.1")
+	operator := as(operatorToken, "198.51.100.1")
+	long := r.ask("DELETE", "/api/heard?by="+strings.Repeat("x", 257), "", operator...)
+	require.Equal(t, http.StatusUnprocessableEntity, long.status)
+	const burst, rate = 5, 0.2
+	began := time.Now()
+	answered := r.many(10*burst, func(i int) (answer, error) {
+		return r.try("DELETE", fmt.Sprintf("/api/heard?by=nobody%d", i), "", link...)
+	})
+	require.Equal(t, 10*burst, answered[http.StatusNoContent]+answered[http.StatusTooManyRequests], "%v", answered)
+	require.GreaterOrEqual(t, answered[http.StatusNoContent], burst)
+	require.LessOrEqual(t, answered[http.StatusNoContent], burst+1+int(time.Since(began).Seconds()*rate))
+	require.EqualValues(t, answered[http.StatusNoContent], deleted.Load())
+	for _, other := range [][]string{another, operator} {
+		require.Equal(t, http.StatusNoContent, r.ask("DELETE", "/api/heard?by=nobody", "", other...).status)
+	}
+	require.Contains(t, string(r.ask("GET", "/metrics", "", operator...).body),
+		fmt.Sprintf("touchline_limit_refused_total{kind=\"deletions\",reason=\"token\"} %d\n", answered[http.StatusTooManyRequests]))
 }
 
 // TestNewestPictureOfALink: of many requests for the newest picture one at a time asks the decoder, which the commentary uses too, and

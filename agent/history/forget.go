@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"compress/gzip"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/rs/zerolog"
@@ -64,15 +66,11 @@ func (d *database) forget(ctx context.Context, q Query) (int, error) {
 	if _, err := conn.ExecContext(ctx, "PRAGMA secure_delete = ON"); err != nil {
 		return 0, err
 	}
-	where, args := q.where()
-	// An order acts without its full stop.
-	orders := "SELECT trim(rtrim(json_extract(entry, '$.heard.order.text'), '.!')) FROM records" + where
-	update := "UPDATE records SET entry = json_remove(entry, '$.record.instruction') WHERE room = ?" + //nolint:gosec // constants
-		" AND json_extract(entry, '$.record.instruction') IN (" + orders + ")"
-	if _, err := conn.ExecContext(ctx, update, append([]any{q.Room}, args...)...); err != nil {
+	orders, deletion, args := q.forgetting()
+	if err := forgetInstructions(ctx, conn, q.Room, orders, args); err != nil {
 		return 0, err
 	}
-	res, err := conn.ExecContext(ctx, "DELETE FROM records"+where, args...) //nolint:gosec // the clauses are constants
+	res, err := conn.ExecContext(ctx, deletion, args...)
 	if err != nil {
 		return 0, err
 	}
@@ -86,6 +84,75 @@ func (d *database) forget(ctx context.Context, q Query) (int, error) {
 		err = errors.Join(err, folder{d.cfg.Path}.forget(ctx, q))
 	}
 	return int(n), err
+}
+
+// forgetting returns the statements for the spoken orders of a query and for the deletion of its texts, with their values. The index has
+// nothing else: without it they would read all records of the room.
+func (q Query) forgetting() (orders, deletion string, args []any) {
+	where, args := q.where()
+	from := " FROM records INDEXED BY records_heard" + where
+	// An order acts without its full stop.
+	return "SELECT min(id), trim(rtrim(json_extract(entry, '$.heard.order.text'), '.!')) AS said" + from + " AND said <> '' GROUP BY said",
+		"DELETE" + from, args
+}
+
+// ordersWritten is by how many records an order may be written after the first comment under it.
+const ordersWritten = 1000
+
+// forgetInstructions removes instructions from the comments of a room: those that a query of orders returns. Comments from before the first
+// of them are not read. It takes the lock of the database for comments that change only.
+func forgetInstructions(ctx context.Context, conn *sql.Conn, room, orders string, args []any) error {
+	first, texts := int64(math.MaxInt64), []string{}
+	if err := each(ctx, conn, func(rows *sql.Rows) error {
+		var id int64
+		var text string
+		err := rows.Scan(&id, &text)
+		first, texts = min(first, id), append(texts, text)
+		return err
+	}, orders, args...); err != nil || len(texts) == 0 {
+		return err
+	}
+	list, err := json.Marshal(texts)
+	if err != nil {
+		return err
+	}
+	comments := "SELECT id FROM records NOT INDEXED WHERE id > ? AND room = ?" +
+		" AND json_extract(entry, '$.record.instruction') IN (SELECT value FROM json_each(?))"
+	var found []int64
+	if err := each(ctx, conn, func(rows *sql.Rows) error {
+		var id int64
+		err := rows.Scan(&id)
+		found = append(found, id)
+		return err
+	}, comments, first-ordersWritten, room, string(list)); err != nil {
+		return err
+	}
+	for some := range slices.Chunk(found, deleteStep) {
+		ids, err := json.Marshal(some)
+		if err != nil {
+			return err
+		}
+		if _, err := conn.ExecContext(ctx, "UPDATE records SET entry = json_remove(entry, '$.record.instruction')"+
+			" WHERE id IN (SELECT value FROM json_each(?))", string(ids)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// each calls row for each row of a query.
+func each(ctx context.Context, conn *sql.Conn, row func(*sql.Rows) error, query string, args ...any) error {
+	rows, err := conn.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		if err := row(rows); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
 }
 
 // forget deletes the same from the files of an earlier version, also from one that files leaves out as it is there compressed too.

@@ -379,12 +379,12 @@ func TestRefused(t *testing.T) {
 	newer := filepath.Join(dir, "newer.db")
 	_, stop := open(t, config(history.StoreSQLite, newer))
 	stop()
-	sqlite("newer.db", "PRAGMA user_version = 2")
+	sqlite("newer.db", "PRAGMA user_version = 3")
 	words := filepath.Join(dir, "words.txt")
 	require.NoError(t, os.WriteFile(words, []byte("these are no records at all"), 0o600))
 	tests := []struct{ name, path, writer, reader string }{
 		{"another program's", other, "not a touchline history", "another program's database"},
-		{"newer", newer, "history of version 2, this program reads version 1", "version 2"},
+		{"newer", newer, "history of version 3, this program reads version 2", "version 3"},
 		{"a text", words, "not a database", "expected a SQLite database or a folder with history.db"},
 		{"nothing", filepath.Join(dir, "none"), "", "no such file"},
 		{"an empty folder", t.TempDir(), "is a directory", ""},

@@ -20,7 +20,7 @@ import (
 
 // format returns the format of a database (application_id: the bytes "TLHY").
 func format() sqlite.Format {
-	return sqlite.Format{Name: "history", ID: 0x544c4859, Versions: []string{schema}}
+	return sqlite.Format{Name: "history", ID: 0x544c4859, Versions: []string{schema, heardIndex}}
 }
 
 // schema of version 1. at is Entry.At in microseconds since 1970. The virtual columns
@@ -38,6 +38,11 @@ CREATE TABLE records (
 );
 CREATE INDEX records_room_at ON records(room, at);
 CREATE INDEX records_at ON records(at);
+`
+
+// heardIndex leads to version 2: an index of what people said alone, for forget. Its expressions are those of where.
+const heardIndex = `
+CREATE INDEX records_heard ON records(room, json_extract(entry, '$.heard.identity')) WHERE json_extract(entry, '$.heard') IS NOT NULL;
 `
 
 // database is a SQLite file. Any number of processes write to it and read it.
