@@ -47,6 +47,7 @@ var (
 	errStale        = refusal(http.StatusPreconditionFailed, "", "expected the entity-tag of the current ICE session")
 	errNoTag        = refusal(http.StatusPreconditionRequired, "", "expected an If-Match header")
 	errOver         = refusal(http.StatusNotFound, "", "no such session")
+	errCrashed      = refusal(http.StatusInternalServerError, "", "internal error, which the log has; report it")
 )
 
 // statusError is an error with an HTTP status, and the Retry-After header in seconds.

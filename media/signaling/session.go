@@ -59,24 +59,39 @@ type Session struct {
 	parts  sync.WaitGroup
 }
 
-// newSession answers an offer. The session does not run yet.
-func (s *Server) newSession(ctx context.Context, port *port, o SessionOptions) (_ *Session, err error) {
+// newSession answers an offer. The session does not run yet. A panic is an error, so that its place is given back.
+func (s *Server) newSession(ctx context.Context, port *port, o SessionOptions) (*Session, error) {
 	x := &Session{
 		Room: o.Room, Log: s.opts.Log.With().Str("room", o.Room).Logger(), id: newID(), server: s, opts: o,
 		connected: make(chan struct{}), done: make(chan struct{}),
 	}
 	x.over, x.cancel = context.WithCancelCause(context.Background())
-	if x.PC, err = port.connection(o.Media, o.Interceptors); err != nil {
-		return nil, err
+	err := rescue.Call(func() error { return x.answer(ctx, port) })
+	if err == nil {
+		return x, nil
 	}
-	defer func() {
-		if err != nil {
-			x.cancel(err)
-			_ = x.PC.GracefulClose()
-		}
-	}()
+	x.cancel(err)
+	if x.PC != nil {
+		g, _ := rescue.WithContext(x.over)
+		g.Fail(err)
+		g.Go(x.PC.GracefulClose)
+		_ = g.Wait() // a short time only after a panic, which may have left the connection locked
+	}
+	if _, ok := rescue.Of(err); ok {
+		x.Log.Error().Err(err).Bytes("stack", rescue.Stack(err)).Msg(s.protocol + " session crashed at its start")
+		err = errCrashed
+	}
+	return nil, err
+}
+
+// answer makes the connection and negotiates.
+func (x *Session) answer(ctx context.Context, port *port) (err error) {
+	o := x.opts
+	if x.PC, err = port.connection(o.Media, o.Interceptors); err != nil {
+		return err
+	}
 	if err := o.Prepare(x); err != nil {
-		return nil, err
+		return err
 	}
 	connected := sync.OnceFunc(func() { close(x.connected) })
 	x.PC.OnConnectionStateChange(func(state webrtc.PeerConnectionState) {
@@ -92,12 +107,12 @@ func (s *Server) newSession(ctx context.Context, port *port, o SessionOptions) (
 	})
 	local := o.From.IsLoopback()
 	if x.peer, err = newPeer(ctx, x.PC, o.Offer, local, reach(port.opts, ownAddresses(), local)); err != nil {
-		return nil, err
+		return err
 	}
 	if o.Enter != nil {
-		return x, o.Enter()
+		return o.Enter()
 	}
-	return x, nil
+	return nil
 }
 
 // Over returns a channel that is closed when the session has to end.

@@ -82,7 +82,12 @@ func start(t *testing.T, change func(*whip.Options)) *server {
 	t.Cleanup(func() {
 		web.Close()
 		cancel()
-		require.NoError(t, <-ended)
+		select {
+		case err := <-ended:
+			require.NoError(t, err)
+		case <-time.After(2 * time.Minute):
+			t.Error("the server does not stop")
+		}
 	})
 	require.Eventually(t, func() bool { return s.UDPPort() > 0 }, 2*time.Minute, time.Millisecond)
 	return s

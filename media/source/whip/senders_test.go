@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -360,6 +361,42 @@ func TestCrashEndsOneSession(t *testing.T) {
 	for range 50 { // more than were waiting
 		one.next(t)
 	}
+}
+
+// A panic while a session is made is answered with 500. It takes no place, not the operator's either, and the server can stop.
+func TestCrashAtTheStartOfASession(t *testing.T) {
+	t.Parallel()
+	_, offer := newSender(t, senderOptions{codec: vp8})
+	var crash atomic.Bool
+	srv := start(t, func(o *whip.Options) {
+		o.MaxSessions, o.ConnectTime = 1, time.Hour
+		open := o.Open
+		o.Open = func(x *whip.Session) (whip.Place, error) {
+			if crash.Load() {
+				panic("a strange sender")
+			}
+			return open(x)
+		}
+	})
+	post := func(token string) int {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/whip/match", strings.NewReader(offer))
+		r.Header.Set("Content-Type", "application/sdp")
+		r.Header.Set("Authorization", "Bearer "+token)
+		r.RemoteAddr = "127.0.0.1:9"
+		w := httptest.NewRecorder()
+		srv.ServeHTTP(w, r)
+		require.NotContains(t, w.Body.String(), "strange")
+		return w.Code
+	}
+	crash.Store(true)
+	for range 3 {
+		require.Equal(t, http.StatusInternalServerError, post("token-for-match"))
+		require.Equal(t, http.StatusInternalServerError, post(goodKey))
+	}
+	crash.Store(false)
+	require.Equal(t, http.StatusCreated, post("token-for-match"), "the only place is free")
+	require.Equal(t, http.StatusCreated, post(goodKey), "the key has the operator's place")
+	require.Equal(t, 1, srv.pushedOut(t))
 }
 
 // RFC 9725 section 4.2: the end of DTLS ends the session at once, and a DELETE for it finds nothing.
