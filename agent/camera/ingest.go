@@ -14,10 +14,12 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
 	"touchline/agent/room/conn"
+	"touchline/internal/metrics"
 	"touchline/media/signaling"
 	"touchline/media/source"
 	"touchline/media/source/transcode"
@@ -101,7 +103,21 @@ func (s *Ingest) Run(ctx context.Context) error {
 func (s *Ingest) Senders() *Senders { return s.feeds }
 
 // Handler serves requests below /whip/.
-func (s *Ingest) Handler() http.Handler { return s.server }
+func (s *Ingest) Handler() http.Handler { return endpoint{s.server, s.feeds} }
+
+// endpoint is the WHIP server, with the participants of its senders among its metrics.
+type endpoint struct {
+	*whip.Server
+
+	feeds *Senders
+}
+
+// Metrics returns those of the server, and the number of participants.
+func (e endpoint) Metrics() prometheus.Collector {
+	return metrics.Bundle{e.Server.Metrics(), metrics.Gauge(
+		"touchline_whip_participants", "Participants of WHIP senders, also of those that left within the last minute.", e.feeds.participants,
+	)}
+}
 
 func (s *Ingest) open(x *whip.Session) (whip.Place, error) {
 	if s.opts.Closing != nil && s.opts.Closing() {

@@ -3,6 +3,7 @@ package camera
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"touchline/agent/room/conn"
+	"touchline/media"
 	"touchline/media/signaling"
 	"touchline/media/source"
 	"touchline/media/source/whip"
@@ -239,6 +241,11 @@ func runSenders(t *testing.T) (s *Senders, r *stays, stop func()) {
 	}
 }
 
+// show sends a picture.
+func show(p whip.Place) {
+	p.Sink.Frame(media.EncodedFrame{Codec: media.VP8, KeyFrame: true, Epoch: 1, Width: 320, Height: 180, Data: make([]byte, 10)})
+}
+
 func session() *whip.Session {
 	return &whip.Session{Session: &signaling.Session{Room: "room"}, Sender: whip.Sender{Key: "key", Identity: "obs"}}
 }
@@ -249,6 +256,7 @@ func TestSenderReturnsAsItsParticipantLeaves(t *testing.T) {
 	s, r, stop := runSenders(t)
 	place, err := s.Open(session())
 	require.NoError(t, err)
+	show(place)
 	first := r.next(t)
 	s.mu.Lock()
 	s.linger = time.Nanosecond
@@ -289,6 +297,8 @@ func TestSenderFindsItsParticipant(t *testing.T) {
 	require.NoError(t, err)
 	second := r.next(t)
 	require.Equal(t, "obs-2", second.feed.opts.Identity, "one key may let in many")
+	show(place)
+	show(other)
 	place.Close("gone")
 	again, err := s.Open(session())
 	require.NoError(t, err)
@@ -298,5 +308,52 @@ func TestSenderFindsItsParticipant(t *testing.T) {
 	other.Close("gone")
 	first.end <- nil
 	second.end <- errors.New("the server is gone")
+	stop()
+}
+
+// A holder has at most as many participants as places for senders, whatever identities its senders have. All senders that return find theirs.
+func TestParticipantsOfOneHolder(t *testing.T) {
+	t.Parallel()
+	s, _, stop := runSenders(t)
+	s.linger = time.Hour
+	s.run = func(_ *Feed, ctx context.Context) error {
+		<-ctx.Done()
+		return nil
+	}
+	open := func(holder string, n int) whip.Place {
+		x := session()
+		x.Sender = whip.Sender{Holder: holder, Identity: fmt.Sprint(holder, n)}
+		return within(t, "not opened", func() whip.Place {
+			place, err := s.Open(x)
+			require.NoError(t, err)
+			return place
+		})
+	}
+	participants := func() int { return int(s.participants()) }
+	other := open("another link", 0)
+	show(other)
+	other.Close("gone")
+	for i := range 400 {
+		open("one link", i).Close("the sender ended it")
+		require.LessOrEqual(t, participants(), 17)
+	}
+	require.Eventually(t, func() bool { return participants() == 1 }, patience, time.Millisecond, "nobody saw them")
+	for i := range 400 {
+		place := open("one link", i)
+		show(place)
+		place.Close("the sender ended it")
+		require.Equal(t, min(i+1, 16)+1, participants())
+	}
+	find := func(n int) *sender {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.active[activeKey("room", fmt.Sprint("one link", n))]
+	}
+	for i := 384; i < 400; i++ {
+		p := find(i)
+		require.NotNil(t, p, "the newest")
+		open("one link", i)
+		require.Same(t, p, find(i))
+	}
 	stop()
 }

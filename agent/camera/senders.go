@@ -24,12 +24,14 @@ import (
 const (
 	// lingerTime is how long the participant of a departed sender stays in the room.
 	lingerTime = time.Minute
+	// maxParticipants bounds the participants of one holder, with those of departed senders: as many as it has places for senders.
+	maxParticipants = 16
 	// stallAfter is the time without pictures after which a sender's state is "stalled".
 	stallAfter = 5 * time.Second
 )
 
-// Senders makes a participant for each WHIP sender. A participant stays in the room for
-// a minute after its session, for the sender's next session.
+// Senders makes a participant for each WHIP sender. A participant that has shown a picture stays in the room for
+// a minute after its session, for the sender's next session. It leaves earlier if its holder needs its place.
 type Senders struct {
 	opts   Options // Room, Identity and Name are the sender's
 	linger time.Duration
@@ -46,10 +48,13 @@ type sender struct {
 	room     string
 	identity string
 	name     string
+	holder   string
 	feed     *Feed
 	tracker  *source.Tracker
 	session  *whip.Session // nil between sessions
-	gone     *time.Timer   // runs between sessions, and ends the participant
+	left     time.Time     // when the last session was over
+	gone     *time.Timer   // runs between sessions, and calls stop
+	stop     func()        // ends the participant
 	done     chan struct{} // the participant has left the room
 }
 
@@ -119,7 +124,7 @@ func (s *Senders) Open(x *whip.Session) (whip.Place, error) {
 }
 
 // enter returns the participant of a session: the idle one of its sender, or a new one. It waits for a participant that
-// is leaving, because two with the same identity would disconnect each other repeatedly.
+// is leaving, because two with the same identity would disconnect each other repeatedly, or because the holder has no more.
 func (s *Senders) enter(x *whip.Session) (*sender, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,6 +133,12 @@ func (s *Senders) enter(x *whip.Session) (*sender, error) {
 			return nil, errors.New("WHIP ingest is not running")
 		}
 		p, identity := s.find(x)
+		if p == nil {
+			if p = s.surplus(x.Sender.Holder); p != nil {
+				p.gone.Stop() // so that its own sender waits too
+				p.stop()
+			}
+		}
 		if p == nil {
 			var err error
 			if p, err = s.join(x, identity); err != nil {
@@ -159,6 +170,26 @@ func (s *Senders) find(x *whip.Session) (*sender, string) {
 	}
 }
 
+// surplus returns the participant that leaves for another one of its holder: the one that has been without a session for the longest time.
+// It is nil if the holder may have another one, or has none without a session.
+func (s *Senders) surplus(holder string) *sender {
+	n := 0
+	var oldest *sender
+	for _, p := range s.active {
+		if p.holder != holder {
+			continue
+		}
+		n++
+		if p.session == nil && (oldest == nil || p.left.Before(oldest.left)) {
+			oldest = p
+		}
+	}
+	if n < maxParticipants {
+		return nil
+	}
+	return oldest
+}
+
 func activeKey(room, identity string) string { return room + "\x00" + identity }
 
 // join makes a sender's participant. The lock is held.
@@ -173,7 +204,8 @@ func (s *Senders) join(x *whip.Session, identity string) (*sender, error) {
 	}
 	ctx, stop := context.WithCancel(s.ctx)
 	p := &sender{
-		room: x.Room, identity: identity, name: o.Name, feed: f, gone: time.AfterFunc(s.linger, stop), done: make(chan struct{}),
+		room: x.Room, identity: identity, name: o.Name, holder: x.Sender.Holder,
+		feed: f, gone: time.AfterFunc(s.linger, stop), stop: stop, done: make(chan struct{}),
 		tracker: source.NewTracker(time.Now(), func(st source.Status) {
 			o.Log.Info().Stringer("state", st.State).Str("reason", st.Reason).Stringer("codec", st.Codec).
 				Int("width", st.Width).Int("height", st.Height).Msg("sender")
@@ -205,9 +237,20 @@ func (s *Senders) join(x *whip.Session, identity string) (*sender, error) {
 func (s *Senders) leave(p *sender, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p.session = nil
-	p.tracker.Lost(reason, time.Now())
+	p.session, p.left = nil, time.Now()
+	p.tracker.Lost(reason, p.left)
+	if p.tracker.Status().Frames == 0 { // only its sender could miss it
+		p.gone.Reset(0)
+		return
+	}
 	p.gone.Reset(s.linger)
+}
+
+// participants is the number of participants, with those of departed senders.
+func (s *Senders) participants() float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return float64(len(s.active))
 }
 
 // Authorize returns whip.Options.Authorize for LiveKit access tokens.
