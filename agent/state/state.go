@@ -63,9 +63,12 @@ type Store struct {
 
 	written, failed atomic.Uint64
 
+	writing sync.Mutex // held while pending values are written, and before mu
+
 	mu      sync.Mutex
 	pending map[key]*pending
-	uses    map[owner]int // of rooms in use, and of those left since they were noted in the file
+	uses    map[owner]int             // of rooms in use, and of those left since they were noted in the file
+	names   map[owner]map[string]bool // of the values that the file has or is about to get, of the same rooms
 	problem string
 
 	last  time.Time // when the clock was last compared, and slept as it was then; used by Run only
@@ -74,6 +77,8 @@ type Store struct {
 
 // key is the name of a value.
 type key struct{ room, identity, name string }
+
+func (k key) owner() owner { return owner{k.room, k.identity} }
 
 // pending is a value that is not in the file yet; nil deletes it.
 type pending struct{ value json.RawMessage }
@@ -97,7 +102,7 @@ func Open(cfg Config, log zerolog.Logger) (*Store, error) {
 	}
 	return &Store{
 		db: db, path: path, log: log.With().Str("component", "state").Logger(), wake: wake.New(),
-		pending: map[key]*pending{}, uses: map[owner]int{},
+		pending: map[key]*pending{}, uses: map[owner]int{}, names: map[owner]map[string]bool{},
 	}, nil
 }
 
@@ -185,8 +190,17 @@ func (s *Store) Run(ctx context.Context) error {
 
 // flush writes all pending values in one transaction. After an error they are still pending.
 func (s *Store) flush() error {
+	s.writing.Lock()
+	defer s.writing.Unlock()
 	s.mu.Lock()
 	batch := maps.Clone(s.pending)
+	var added []key
+	for k, v := range batch {
+		if v.value != nil && !s.storedLocked(k) {
+			s.names[k.owner()][k.name] = true
+			added = append(added, k)
+		}
+	}
 	s.mu.Unlock()
 	if len(batch) == 0 {
 		return nil
@@ -196,6 +210,11 @@ func (s *Store) flush() error {
 	defer s.mu.Unlock()
 	if err != nil {
 		s.failed.Add(1)
+		for _, k := range added {
+			if delete(s.names[k.owner()], k.name); s.pending[k].value == nil {
+				delete(s.pending, k)
+			}
+		}
 		if s.problem == "" {
 			s.log.Error().Err(err).Str("path", s.path).Bytes("stack", rescue.Stack(err)).Msg("state not written; retrying")
 		}
@@ -208,11 +227,20 @@ func (s *Store) flush() error {
 	s.problem = ""
 	s.written.Add(uint64(len(batch)))
 	for k, v := range batch {
+		if v.value == nil {
+			delete(s.names[k.owner()], k.name)
+		}
 		if s.pending[k] == v { // not changed since
 			delete(s.pending, k)
 		}
 	}
 	return nil
+}
+
+// storedLocked reports whether the file may have a value: it may, unless its room was loaded.
+func (s *Store) storedLocked(k key) bool {
+	names, loaded := s.names[k.owner()]
+	return !loaded || names[k.name]
 }
 
 func (s *Store) write(batch map[key]*pending) error {
@@ -247,6 +275,11 @@ func (s *Store) Problem() string {
 func (s *Store) Collector() prometheus.Collector {
 	return metrics.Bundle{
 		metrics.Counter("touchline_state_written_total", "Changed values of rooms written to the state file.", s.written.Load),
+		metrics.Gauge("touchline_state_pending", "Changed values of rooms that are not in the state file yet.", func() float64 {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return float64(len(s.pending))
+		}),
 		metrics.Counter("touchline_state_failures_total", "Writes that the disk of the state file refused; they are retried.", s.failed.Load),
 	}
 }
@@ -268,7 +301,9 @@ func (r *Room) Load() (map[string]json.RawMessage, error) {
 	if _, err := r.store.db.ExecContext(context.Background(), noteUse, r.room, r.identity, time.Now().Unix()); err != nil {
 		r.store.log.Warn().Err(err).Str("room", r.room).Msg("use of the room not noted")
 	}
-	out := map[string]json.RawMessage{}
+	r.store.writing.Lock() // so that each value is in the file or pending
+	defer r.store.writing.Unlock()
+	out, names := map[string]json.RawMessage{}, map[string]bool{}
 	rows, err := r.store.db.QueryContext(context.Background(),
 		"SELECT name, value FROM room_values WHERE room = ? AND identity = ?", r.room, r.identity)
 	if err != nil {
@@ -281,7 +316,7 @@ func (r *Room) Load() (map[string]json.RawMessage, error) {
 		if err := rows.Scan(&name, &value); err != nil {
 			return nil, fmt.Errorf("read the state of room %q from %s: %w", r.room, r.store.path, err)
 		}
-		out[name] = bytes.Clone(value)
+		out[name], names[name] = bytes.Clone(value), true
 	}
 	if err := rows.Err(); err != nil {
 		return nil, fmt.Errorf("read the state of room %q from %s: %w", r.room, r.store.path, err)
@@ -289,6 +324,7 @@ func (r *Room) Load() (map[string]json.RawMessage, error) {
 	r.store.mu.Lock()
 	defer r.store.mu.Unlock()
 	r.store.uses[owner{r.room, r.identity}]++
+	r.store.names[owner{r.room, r.identity}] = names
 	for k, v := range r.store.pending {
 		if k.room != r.room || k.identity != r.identity {
 			continue
@@ -304,9 +340,13 @@ func (r *Room) Load() (map[string]json.RawMessage, error) {
 
 // Keep sets a value, or deletes it if it is nil. It does not wait for the disk.
 func (r *Room) Keep(name string, value json.RawMessage) {
-	s := r.store
+	s, k := r.store, key{r.room, r.identity, name}
 	s.mu.Lock()
-	s.pending[key{r.room, r.identity, name}] = &pending{value}
+	if value == nil && !s.storedLocked(k) {
+		delete(s.pending, k) // while the disk refuses, nothing is left of values that came and went
+	} else {
+		s.pending[k] = &pending{value}
+	}
 	s.mu.Unlock()
 	s.wake.Set()
 }

@@ -85,6 +85,7 @@ func (s *Store) note(now time.Time) (stepped bool, err error) {
 	for _, o := range left {
 		if s.uses[o] <= 0 { // not used again since
 			delete(s.uses, o)
+			delete(s.names, o)
 		}
 	}
 	return stepped, nil
