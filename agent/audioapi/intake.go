@@ -47,6 +47,14 @@ func newIntake(format string, rate int) (*intake, error) {
 	return &intake{format: format, rate: rate, conv: resample.New[float32](f)}, nil
 }
 
+// width is the number of bytes of a sample.
+func (in *intake) width() int {
+	if in.format == pcm16 {
+		return 2
+	}
+	return 1
+}
+
 // sound converts a packet.
 func (in *intake) sound(b []byte) []float32 {
 	in.mono = in.mono[:0]

@@ -174,11 +174,16 @@ func (v *realtime) message(_ int, body []byte) error {
 		Audio   string          `json:"audio"`
 		Session json.RawMessage `json:"session"`
 	}
-	if err := json.Unmarshal(body, &m); err != nil {
+	err := json.Unmarshal(body, &m)
+	if err != nil || m.Type != "input_audio_buffer.append" {
+		if err := v.pace(v.ctx, eventTime); err != nil {
+			return err
+		}
+	}
+	if err != nil {
 		v.complain(&Error{Status: http.StatusBadRequest, Code: "invalid_json", Message: "read the event: " + err.Error()}, "")
 		return nil //nolint:nilerr // the client got the error
 	}
-	var err error
 	switch m.Type {
 	case "input_audio_buffer.append":
 		var b []byte

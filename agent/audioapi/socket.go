@@ -35,6 +35,12 @@ const (
 	// maxOwnFinals is the number for one link, and maxRequestID the longest id, in bytes.
 	maxOwnFinals = 64
 	maxRequestID = 64
+	// A message takes messageTime of a client's time, one that is no sound eventTime, and sound a soundPart of its own length. A client
+	// that is more than paceBurst ahead is read more slowly.
+	messageTime = time.Millisecond
+	eventTime   = 100 * time.Millisecond
+	soundPart   = 40
+	paceBurst   = 4 * time.Second
 )
 
 // socket is a WebSocket of a client with its live session.
@@ -45,6 +51,8 @@ type socket struct {
 	session *live.Session
 	in      *intake
 	done    chan error // of the session
+	paced   bool       // all but the operator's
+	due     time.Time  // the end of what was read, see pace
 
 	mu   sync.Mutex // of writes
 	gone bool
@@ -68,7 +76,8 @@ func (t *Transcriber) open(w http.ResponseWriter, r *http.Request, protocols ...
 		return nil, nil
 	}
 	conn.SetReadLimit(maxMessage)
-	return &socket{t: t, seat: seat, conn: conn, done: make(chan error, 1)}, r.WithContext(ctx)
+	who := limit.ClientOf(ctx)
+	return &socket{t: t, seat: seat, conn: conn, done: make(chan error, 1), paced: !who.Operator && who != limit.Client{}}, r.WithContext(ctx)
 }
 
 // detector opens a detector of speech, or returns nil without speech.
@@ -114,7 +123,7 @@ func (s *socket) serve(r *http.Request, c live.Config, event func(live.Event), m
 			}
 		}
 	}()
-	err := s.read(message)
+	err := s.read(request, message)
 	s.leave()
 	late := time.AfterFunc(lastTime, cancel)
 	defer late.Stop()
@@ -129,7 +138,7 @@ func (s *socket) serve(r *http.Request, c live.Config, event func(live.Event), m
 }
 
 // read handles messages until the client disconnects or is idle for idleTime, or message fails.
-func (s *socket) read(message func(kind int, body []byte) error) error {
+func (s *socket) read(ctx context.Context, message func(kind int, body []byte) error) error {
 	s.conn.SetPongHandler(func(string) error { return s.conn.SetReadDeadline(time.Now().Add(idleTime)) })
 	for {
 		if err := s.conn.SetReadDeadline(time.Now().Add(idleTime)); err != nil {
@@ -142,9 +151,35 @@ func (s *socket) read(message func(kind int, body []byte) error) error {
 			}
 			return err
 		}
+		if err := s.pace(ctx, messageTime); err != nil {
+			return err
+		}
 		if err := message(kind, body); err != nil {
 			return err
 		}
+	}
+}
+
+// pace waits before a part of a message is handled that takes so much of the client's time, so that no client has more of the processor
+// than people who speak need.
+func (s *socket) pace(ctx context.Context, takes time.Duration) error {
+	if !s.paced {
+		return nil
+	}
+	now := time.Now()
+	if earliest := now.Add(-paceBurst); s.due.Before(earliest) {
+		s.due = earliest
+	}
+	s.due = s.due.Add(takes)
+	wait := s.due.Sub(now)
+	if wait <= 0 {
+		return nil
+	}
+	select {
+	case <-time.After(wait):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 
@@ -178,6 +213,9 @@ func (s *socket) send(v any) bool {
 // hear passes sound to the session, in pieces of at most a second.
 func (s *socket) hear(ctx context.Context, b []byte) error {
 	for piece := range slices.Chunk(b, s.in.rate) {
+		if err := s.pace(ctx, ticks.Duration(int64(len(piece)/s.in.width()), int64(s.in.rate))/soundPart); err != nil {
+			return err
+		}
 		if err := s.session.Write(ctx, s.in.sound(piece)); err != nil {
 			return err
 		}
@@ -289,6 +327,9 @@ func (p *plainSocket) event(e live.Event) {
 func (p *plainSocket) message(kind int, body []byte) error {
 	if kind == websocket.BinaryMessage {
 		return p.hear(p.ctx, body)
+	}
+	if err := p.pace(p.ctx, eventTime); err != nil {
+		return err
 	}
 	var m struct {
 		Action   string  `json:"action"`

@@ -29,6 +29,7 @@ import (
 	"touchline/inference/engine"
 	"touchline/inference/live/livetest"
 	"touchline/inference/vad"
+	"touchline/internal/limit"
 	"touchline/internal/resample"
 )
 
@@ -290,6 +291,77 @@ func TestOpenSocketKeepsTheModel(t *testing.T) {
 			cancel()
 			require.NoError(t, <-ended)
 		})
+	}
+}
+
+// TestMessagesOfALinkHaveARate: a socket of a link is read at a rate, in messages and in sound, that no person exceeds. The operator's is
+// not, and neither is slowed at first.
+func TestMessagesOfALinkHaveARate(t *testing.T) {
+	update := map[string]any{"type": "session.update", "session": map[string]any{
+		"type": "transcription", "audio": map[string]any{"input": map[string]any{"turn_detection": map[string]any{"type": "server_vad"}}},
+	}}
+	sound := map[string]any{"type": "input_audio_buffer.append", "audio": base64.StdEncoding.EncodeToString(make([]byte, 48000))} // 1 s
+	empty := map[string]any{"type": "input_audio_buffer.append", "audio": ""}
+	for _, tt := range []struct {
+		name, path string
+		say        any
+		n          int
+		atLeast    time.Duration // for a link
+	}{
+		{"updates", "/v1/realtime", update, 400, 36 * time.Second},
+		{"a few updates", "/v1/realtime", update, 35, 0},
+		{"no JSON", "/v1/realtime", "no object", 400, 36 * time.Second},
+		{"sound", "/v1/realtime", sound, 400, 6 * time.Second},
+		{"a minute of sound", "/v1/realtime", sound, 60, 0},
+		{"no sound", "/v1/realtime", empty, 8000, 4 * time.Second},
+		{"plain settings", "/ws/transcribe", map[string]any{"action": "config", "use_server_vad": true}, 400, 36 * time.Second},
+		{"plain sound", "/ws/transcribe", make([]byte, 32000), 400, 6 * time.Second},
+	} {
+		for _, operator := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, operator=%v", tt.name, operator), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					h := audioapi.NewTranscriber(audioapi.TranscriberOptions{
+						Config: audioapi.DefaultConfig(), Recognizer: &livetest.Recognizer{}, VAD: vad.Loud(), Log: zerolog.Nop(),
+					})
+					mux := http.NewServeMux()
+					mux.HandleFunc("GET /v1/realtime", h.ServeRealtime)
+					mux.HandleFunc("GET /ws/transcribe", h.ServePlain)
+					in := &piped{make(chan net.Conn), make(chan struct{})}
+					srv := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						mux.ServeHTTP(w, r.WithContext(limit.WithClient(r.Context(), limit.Client{Token: "a link", Operator: operator})))
+					})}
+					go func() { _ = srv.Serve(in) }()
+					dialer := websocket.Dialer{NetDialContext: in.dial}
+					conn, res, err := dialer.DialContext(t.Context(), "ws://pipe"+tt.path, nil)
+					require.NoError(t, err)
+					require.NoError(t, res.Body.Close())
+					go func() {
+						for {
+							if _, _, err := conn.ReadMessage(); err != nil {
+								return
+							}
+						}
+					}()
+					began := time.Now()
+					for range tt.n {
+						if b, binary := tt.say.([]byte); binary {
+							require.NoError(t, conn.WriteMessage(websocket.BinaryMessage, b))
+						} else {
+							require.NoError(t, conn.WriteJSON(tt.say))
+						}
+					}
+					took := time.Since(began)
+					require.NoError(t, conn.Close())
+					require.NoError(t, srv.Close())
+					time.Sleep(time.Minute) // the session ends
+					if tt.atLeast == 0 || operator {
+						require.Zero(t, took)
+						return
+					}
+					require.InDelta(t, tt.atLeast.Seconds(), took.Seconds(), 1)
+				})
+			})
+		}
 	}
 }
 
