@@ -15,12 +15,13 @@ const (
 // Standstill finds requests and sound that may be as old as a time in which the process stood still. The zero value knows none. It is safe
 // for concurrent use.
 type Standstill struct {
-	mu             sync.Mutex
-	checked, until time.Time
+	mu                    sync.Mutex
+	checked, ended, until time.Time
 }
 
-// Reset begins anew, for a connection that has no requests yet.
-func (s *Standstill) Reset() {
+// Reset begins anew, for a connection that has no requests yet. What came before the last standstill stays stale.
+func (s *Standstill) Reset(now time.Time) {
+	s.Stale(now, now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.checked, s.until = time.Time{}, time.Time{}
@@ -39,7 +40,7 @@ func (s *Standstill) Stale(came, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.checked.IsZero() && now.Sub(s.checked) > StoodStill {
-		s.until = now.Add(DrainTime)
+		s.ended, s.until = now, now.Add(DrainTime)
 	}
-	return came.Before(s.until)
+	return came.Before(s.ended) || came.Before(s.until)
 }

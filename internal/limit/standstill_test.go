@@ -29,8 +29,9 @@ func TestStandstill(t *testing.T) {
 		s.Check(after(63 * time.Second))
 		require.False(t, s.Stale(after(65*time.Second), after(65*time.Second)))
 		require.True(t, s.Stale(after(10*time.Second), after(65*time.Second)), "speech that began before")
-		s.Reset()
+		s.Reset(after(200 * time.Second)) // after a second standstill
 		s.Check(after(200 * time.Second))
 		require.False(t, s.Stale(after(200*time.Second), after(200*time.Second)), "another connection")
+		require.True(t, s.Stale(after(199*time.Second), after(200*time.Second)), "what came by the one before")
 	}
 }

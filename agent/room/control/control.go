@@ -142,6 +142,7 @@ type inbound struct {
 	room *lksdk.Room
 	req  request
 	who  caller
+	came time.Time
 	err  error // the answer, if it is an error
 }
 
@@ -250,7 +251,7 @@ func (c *Control) Unlimit() {
 
 // Register registers the RPC methods of a room before it is joined.
 func (c *Control) Register(room *lksdk.Room) {
-	c.still.Reset()
+	c.still.Reset(time.Now())
 	for _, m := range methods() {
 		err := room.RegisterRpcMethod(RPCPrefix+m, func(in lksdk.RpcInvocationData) (string, error) {
 			defer rescue.Guard(c.sup.Fail)
@@ -299,6 +300,7 @@ func (c *Control) Data(packet lksdk.DataPacket, from lksdk.DataReceiveParams) {
 }
 
 func (c *Control) enqueue(m inbound, payload []byte, now time.Time) {
+	m.came = now
 	if c.admit(&m.who, m.room, now) != nil {
 		return // answers to a flood would be a flood too
 	}
@@ -458,6 +460,9 @@ func (c *Control) Run(ctx context.Context) error {
 }
 
 func (c *Control) reply(m inbound) {
+	if m.err == nil && c.still.Stale(m.came, time.Now()) {
+		m.err = c.refuse(m.who.identity, m.req.Method, errStale)
+	}
 	b, err := json.Marshal(c.answer(m))
 	if err != nil {
 		c.log.Error().Err(err).Msg("control answer not written")
