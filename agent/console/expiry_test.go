@@ -177,7 +177,7 @@ func TestLinkRevokedDuringARequest(t *testing.T) {
 		r := httptest.NewRequestWithContext(t.Context(), method, "http://127.0.0.1"+path, revoking{strings.NewReader(body), func() {
 			if !revoked {
 				revoked = true
-				require.NoError(t, keys.Links.Revoke("final", grant.Root(), true, time.Now()))
+				require.NoError(t, keys.Links.Revoke("final", grant.Root(), "", time.Now()))
 			}
 		}})
 		r.Header.Set("Authorization", "Bearer "+token)
@@ -191,6 +191,6 @@ func TestLinkRevokedDuringARequest(t *testing.T) {
 		}
 		require.GreaterOrEqual(t, w.Code, http.StatusBadRequest, "%s: %s", request, w.Body)
 		require.Empty(t, d.orders(), request)
-		require.Len(t, keys.Links.List("final", time.Now()), 1, "the revoked one alone")
+		require.Len(t, keys.Links.List("final", "", time.Now()), 1, "the revoked one alone")
 	}
 }

@@ -358,6 +358,6 @@ func TestRoomOfTheRights(t *testing.T) {
 	require.Empty(t, desks["secret"].orders())
 	a, _ = ask("POST", "/api/links", `{"rights":["watch"],"for":"30m"}`, []string{"mine"}, []string{"secret"})
 	require.Equal(t, http.StatusCreated, a.status, "%s", a.body)
-	require.Len(t, keys.Links.List("mine", time.Now()), 1)
-	require.Empty(t, keys.Links.List("secret", time.Now()))
+	require.Len(t, keys.Links.List("mine", "", time.Now()), 1)
+	require.Empty(t, keys.Links.List("secret", "", time.Now()))
 }
