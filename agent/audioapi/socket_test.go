@@ -308,13 +308,13 @@ func TestMessagesOfALinkHaveARate(t *testing.T) {
 		n          int
 		atLeast    time.Duration // for a link
 	}{
-		{"updates", "/v1/realtime", update, 100, 6 * time.Second},
-		{"a few updates", "/v1/realtime", update, 35, 0},
-		{"no JSON", "/v1/realtime", "no object", 100, 6 * time.Second},
+		{"updates", "/v1/realtime", update, 220, 6 * time.Second},
+		{"a few updates", "/v1/realtime", update, 155, 0},
+		{"no JSON", "/v1/realtime", "no object", 220, 6 * time.Second},
 		{"a minute of sound", "/v1/realtime", sound, 60, 0},
-		{"no sound", "/v1/realtime", empty, 6000, 2 * time.Second},
-		{"plain settings", "/ws/transcribe", map[string]any{"action": "config", "use_server_vad": true}, 100, 6 * time.Second},
-		{"plain sound", "/ws/transcribe", make([]byte, 32000), 280, 3 * time.Second},
+		{"no sound", "/v1/realtime", empty, 18000, 2 * time.Second},
+		{"plain settings", "/ws/transcribe", map[string]any{"action": "config", "use_server_vad": true}, 220, 6 * time.Second},
+		{"plain sound", "/ws/transcribe", make([]byte, 32000), 190, 3 * time.Second},
 	} {
 		for _, operator := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, operator=%v", tt.name, operator), func(t *testing.T) {

@@ -93,12 +93,12 @@ func writeJSON(w http.ResponseWriter, v any) {
 // transcriptionMetrics are the metrics of a Transcriber.
 type transcriptionMetrics struct {
 	metrics.Bundle
-	refused        *prometheus.CounterVec
-	words          prometheus.Counter
-	sound, took    prometheus.Counter
-	judged, speech prometheus.Counter
-	failures       prometheus.Counter
-	lag            prometheus.Histogram
+	refused                *prometheus.CounterVec
+	words                  prometheus.Counter
+	sound, took            prometheus.Counter
+	judged, speech, slowed prometheus.Counter
+	failures               prometheus.Counter
+	lag                    prometheus.Histogram
 }
 
 func newTranscriptionMetrics(t *Transcriber) *transcriptionMetrics {
@@ -114,6 +114,7 @@ func newTranscriptionMetrics(t *Transcriber) *transcriptionMetrics {
 		sound:    counter("sound_seconds_total", "Sound of transcribed recordings."),
 		took:     counter("busy_seconds_total", "Time that the recordings took; its rate by that of the sound is the real-time factor."),
 		judged:   counter("judged_seconds_total", "Sound that was searched for speech."),
+		slowed:   counter("slowed_seconds_total", "Time for which messages of live sockets beyond their rate waited."),
 		speech:   counter("speech_seconds_total", "Speech that was found in it."),
 		failures: counter("failed_utterances_total", "Live utterances without a text."),
 		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
@@ -122,7 +123,7 @@ func newTranscriptionMetrics(t *Transcriber) *transcriptionMetrics {
 		}),
 	}
 	m.Bundle = metrics.Bundle{
-		m.refused, m.words, m.sound, m.took, m.judged, m.speech, m.failures, m.lag, t.waiting, t.uploads, t.bytes, t.sessions, t.decodes,
+		m.refused, m.words, m.sound, m.took, m.judged, m.speech, m.slowed, m.failures, m.lag, t.waiting, t.uploads, t.bytes, t.sessions, t.decodes,
 		metrics.Gauge(prefix+"requests", "Recordings that are heard or wait.", func() float64 { return float64(t.waiting.Taken()) }),
 		metrics.Gauge(prefix+"queue", "Recordings that wait.", func() float64 {
 			return max(0, float64(t.waiting.Taken())-float64(len(t.slots)))
