@@ -20,7 +20,7 @@ import (
 
 // format returns the format of a database (application_id: the bytes "TLHY").
 func format() sqlite.Format {
-	return sqlite.Format{Name: "history", ID: 0x544c4859, Versions: []string{schema, heardIndex}}
+	return sqlite.Format{Name: "history", ID: 0x544c4859, Versions: []string{schema, heardIndex}, Read: 1}
 }
 
 // schema of version 1. at is Entry.At in microseconds since 1970. The virtual columns

@@ -5,6 +5,7 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
@@ -28,6 +29,8 @@ type Format struct {
 	ID int
 	// Versions are the statements that lead from each version (user_version) to the next one. The first make the tables.
 	Versions []string
+	// Read is the first version that OpenReader reads, if it is not the newest one: what came since are indexes.
+	Read int
 	// Durable makes a commit survive a crash of the machine. Otherwise a crash of the machine may lose the last commits, but damages
 	// nothing; a crash of the program loses nothing.
 	Durable bool
@@ -77,7 +80,7 @@ func private(path string) error {
 	return nil
 }
 
-// OpenReader opens a file of the newest version for reading.
+// OpenReader opens a file for reading: of the newest version, or of one from Read on.
 func (f Format) OpenReader(ctx context.Context, path string) (*sql.DB, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -92,7 +95,7 @@ func (f Format) OpenReader(ctx context.Context, path string) (*sql.DB, error) {
 	case err != nil:
 	case version == 0:
 		err = fmt.Errorf("expected a %s, got an empty database", f.Name)
-	case version < len(f.Versions):
+	case version < cmp.Or(f.Read, len(f.Versions)):
 		err = fmt.Errorf("%s of version %d, this program reads version %d: open it once for writing, which converts it",
 			f.Name, version, len(f.Versions))
 	}
