@@ -123,7 +123,8 @@ func newTranscriptionMetrics(t *Transcriber) *transcriptionMetrics {
 		}),
 	}
 	m.Bundle = metrics.Bundle{
-		m.refused, m.words, m.sound, m.took, m.judged, m.speech, m.slowed, m.failures, m.lag, t.waiting, t.uploads, t.bytes, t.sessions, t.decodes,
+		m.refused, m.words, m.sound, m.took, m.judged, m.speech, m.slowed, m.failures, m.lag, t.waiting, t.uploads, t.bytes, t.sessions,
+		t.decodes,
 		metrics.Gauge(prefix+"requests", "Recordings that are heard or wait.", func() float64 { return float64(t.waiting.Taken()) }),
 		metrics.Gauge(prefix+"queue", "Recordings that wait.", func() float64 {
 			return max(0, float64(t.waiting.Taken())-float64(len(t.slots)))

@@ -81,3 +81,11 @@ func Client(r *http.Request, trusted ...string) (string, error) {
 	p.behind(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { out = peerOf(r).String() })).ServeHTTP(nil, r)
 	return out, err
 }
+
+// BusyThumbnail asks for a thumbnail while another one is made, which never ends. It returns the status of the answer.
+func BusyThumbnail(r *http.Request) (status int) {
+	h := &roomEntry{thumbs: newStills(thumbFresh)}
+	h.thumbs.busy <- struct{}{}
+	p, _ := errors.AsType[*problem]((&Server{}).writePicture(h, nil, r, nil, 16))
+	return p.status
+}

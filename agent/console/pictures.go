@@ -11,8 +11,12 @@ import (
 	"touchline/internal/limit"
 )
 
-// pictureWait bounds the wait of /api/frame for a picture.
-const pictureWait = 2 * time.Second
+// pictureWait bounds the wait of /api/frame for a picture, thumbWait that of other pictures that are scaled: below writeTime, so
+// that the client gets an answer.
+const (
+	pictureWait = 2 * time.Second
+	thumbWait   = 10 * time.Second
+)
 
 // mayMake counts a picture that has to be made. It returns a 429 beyond the client's rate.
 func (s *Server) mayMake(ctx context.Context) error {
@@ -105,11 +109,13 @@ func (s *Server) writePicture(h *roomEntry, w http.ResponseWriter, r *http.Reque
 	if width > 0 {
 		var err error
 		full := data
-		data, err = h.thumbs.get(r.Context(), stillKey{r.URL.Path, width}, func() ([]byte, error) { //nolint:contextcheck // inSlot has it
-			if err := s.mayMake(r.Context()); err != nil {
+		ctx, cancel := context.WithTimeout(r.Context(), thumbWait)
+		defer cancel()
+		data, err = h.thumbs.get(ctx, stillKey{r.URL.Path, width}, func() ([]byte, error) {
+			if err := s.mayMake(ctx); err != nil {
 				return nil, err
 			}
-			return s.inSlot(r.Context(), func() ([]byte, error) { return events.Thumbnail(full, width, h.JPEGQuality) })
+			return s.inSlot(ctx, func() ([]byte, error) { return events.Thumbnail(full, width, h.JPEGQuality) })
 		})
 		if err != nil {
 			return err

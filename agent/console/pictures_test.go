@@ -9,11 +9,13 @@ import (
 	"mime"
 	"mime/multipart"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -296,4 +298,14 @@ func TestTimestampsAndTheWallClock(t *testing.T) {
 		require.NoError(t, err)
 		require.InDelta(t, (time.Second - speech.EncoderDelay).Seconds(), picture-voice, 1e-5, step)
 	}
+}
+
+// A request that waits for the making of others gets an answer before the server cuts it off, after 20 s.
+func TestBusyThumbnail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api/frames/1?w=16", http.NoBody)
+		require.Equal(t, http.StatusServiceUnavailable, console.BusyThumbnail(r))
+		require.Less(t, time.Since(began), 15*time.Second)
+	})
 }

@@ -256,7 +256,8 @@ func TestRatesOfALink(t *testing.T) {
 			}
 			return a, err
 		})
-		require.Equal(t, asked, answered[http.StatusOK]+answered[http.StatusTooManyRequests], "%s: %v", tt.kind, answered)
+		busy := answered[http.StatusServiceUnavailable] // pictures, on a busy machine
+		require.Equal(t, asked, answered[http.StatusOK]+answered[http.StatusTooManyRequests]+busy, "%s: %v", tt.kind, answered)
 		require.GreaterOrEqual(t, answered[http.StatusOK], tt.burst, tt.kind)
 		most := tt.burst + 1 + int(time.Since(began).Seconds()*float64(tt.rate))
 		require.LessOrEqual(t, answered[http.StatusOK], most, tt.kind)
