@@ -155,6 +155,7 @@ func normalUse(t *testing.T, trusted []string) {
 		visit(watch, func(c *guest) {
 			c.ask(http.StatusOK, http.MethodGet, "/api/frames/20?w=160", "")
 			c.ask(http.StatusOK, http.MethodGet, "/api/status", "")
+			time.Sleep(250 * time.Millisecond) // no comments follow faster
 		})
 	}
 	for i := range 5 {

@@ -101,7 +101,7 @@ func (g *guest) call(method, payload string) string {
 		case err == nil:
 			answer = *result
 			return true
-		case !errors.As(err, &failed) || failed.Code == 429 || failed.Code == lksdk.RpcConnectionTimeout:
+		case !errors.As(err, &failed) || failed.Code == 429 || failed.Code == lksdk.RpcConnectionTimeout || failed.Code == lksdk.RpcResponseTimeout:
 			return false // too fast, or its data channel is not open yet
 		}
 		answer = fmt.Sprintf("error %d: %s", failed.Code, failed.Message)
