@@ -98,6 +98,33 @@ func TestPlaybackClockPlansForLosses(t *testing.T) {
 	require.Equal(t, 4*time.Second, c.Expect(4*time.Second), "forgotten")
 }
 
+// TestPlaybackClockRests: pauses grow with each loss, and shrink without.
+func TestPlaybackClockRests(t *testing.T) {
+	var c pacing.PlaybackClock
+	say := func(lost time.Duration) time.Duration {
+		c.Start(start(), 4*time.Second)
+		c.Slip(4*time.Second, lost)
+		return c.Rest()
+	}
+	require.Zero(t, c.Rest())
+	require.Zero(t, say(0))
+	require.Equal(t, 200*time.Millisecond, say(200*time.Millisecond))
+	require.Equal(t, 1200*time.Millisecond, say(time.Minute), "one long loss may be the last")
+	require.Equal(t, 900*time.Millisecond, say(0))
+	c.Start(start(), 4*time.Second)
+	require.Equal(t, 675*time.Millisecond, c.Rest(), "nothing was lost so far")
+	c.Slip(2*time.Second, 100*time.Millisecond)
+	require.Equal(t, time.Second, c.Rest(), "during the utterance")
+	for range 30 {
+		say(3 * time.Second)
+	}
+	require.Equal(t, 15*time.Second, c.Rest())
+	for range 30 {
+		say(0)
+	}
+	require.Less(t, c.Rest(), 10*time.Millisecond)
+}
+
 func TestRelease(t *testing.T) {
 	now := start()
 	pause := 500 * time.Millisecond

@@ -173,6 +173,29 @@ func TestWordsSlip(t *testing.T) {
 	require.Greater(t, len(x.shown), len(shown))
 }
 
+// TestSpeechThatLosesTimeRests: the next comment follows speech that lost time after a longer pause, unless it was cut.
+func TestSpeechThatLosesTimeRests(t *testing.T) {
+	w := script(t, sounds(0, 10*time.Second))
+	say := func(cut bool) (pause time.Duration) {
+		x := w.add(speech.Options{Priority: speech.Comment})
+		w.settle()
+		w.pass(6 * time.Second)
+		x.slip(400 * time.Millisecond)
+		w.settle()
+		end := x.end()
+		if cut {
+			end = w.now
+			w.core.Clear(speech.ErrVoiceLost, true, w.now)
+			w.settle()
+		}
+		w.pass(10 * time.Second)
+		return w.core.VoiceEnd(w.now).Sub(end)
+	}
+	require.Equal(t, 400*time.Millisecond, say(false))
+	require.Equal(t, 800*time.Millisecond, say(false))
+	require.Equal(t, 600*time.Millisecond, say(true))
+}
+
 // TestVoiceThatReportsNothing: speech whose end the voice does not report ends as cut, and the next is said.
 func TestVoiceThatReportsNothing(t *testing.T) {
 	w := script(t, sounds(0, time.Second))

@@ -185,9 +185,10 @@ func (c *Core) VoiceEnded(u *Utterance, end time.Time, cut bool) {
 	c.voice.leave(u)
 	if newest {
 		c.clock.Finish(end)
-		if !cut {
-			c.clock.Slip(u.audible, u.lost)
+		if cut {
+			u.lost = 0 // it may have stood still with the process
 		}
+		c.clock.Slip(u.audible, u.lost)
 	}
 	if u.final {
 		return
@@ -236,7 +237,8 @@ func (c *Core) Forget(voice bool) {
 	}
 }
 
-// VoiceEnd returns the end of the last comment that is spoken or waits, as far as it is known; zero without one.
+// VoiceEnd returns the time at which the pause before the next comment begins: the end of the last comment that is spoken or waits, as
+// far as it is known, and later while speech loses time; zero without one.
 func (c *Core) VoiceEnd(now time.Time) time.Time {
 	end := c.clock.End()
 	if u := c.voice.newest(); u != nil && u.supply == sounding {
@@ -252,7 +254,10 @@ func (c *Core) VoiceEnd(now time.Time) time.Time {
 			end = u.startOf(c.line, now, end, c.pause).Add(c.clock.Expect(u.expected(c.rate)))
 		}
 	}
-	return end
+	if end.IsZero() {
+		return end
+	}
+	return end.Add(c.clock.Rest())
 }
 
 // Speaking reports whether the voice is audible.

@@ -122,23 +122,30 @@ func worker(r *run, at location, cores string, env []string, flags ...string) *p
 
 // agentIn brings an agent into a room, as soon as the worker is registered.
 func agentIn(ctx context.Context, rooms *lksdk.RoomServiceClient, dispatches *lksdk.AgentDispatchClient, name string) error {
-	const try, tries = 3 * time.Second, 10
-	published := func() bool {
-		in, err := rooms.ListParticipants(ctx, &livekit.ListParticipantsRequest{Room: name})
-		return err == nil && slices.ContainsFunc(in.GetParticipants(), func(p *livekit.ParticipantInfo) bool {
-			return p.GetKind() == livekit.ParticipantInfo_AGENT && len(p.GetTracks()) > 0
-		})
-	}
+	const try, tries, join = 3 * time.Second, 10, time.Minute
 	var missing error
 	for range tries {
 		asked, err := dispatches.CreateDispatch(ctx, &livekit.CreateAgentDispatchRequest{Room: name, AgentName: workerName})
 		if err != nil {
 			return err
 		}
-		if _, missing = stage.Until(ctx, try, "the agent", published); missing == nil {
-			return nil
+		taken := func() bool {
+			in, err := dispatches.ListDispatch(ctx, &livekit.ListAgentDispatchRequest{Room: name, DispatchId: asked.GetId()})
+			return err == nil && slices.ContainsFunc(in.GetAgentDispatches(), func(d *livekit.AgentDispatch) bool {
+				return len(d.GetState().GetJobs()) > 0
+			})
 		}
-		// The server does not repeat a dispatch that found no worker.
+		published := func() bool {
+			in, err := rooms.ListParticipants(ctx, &livekit.ListParticipantsRequest{Room: name})
+			return err == nil && slices.ContainsFunc(in.GetParticipants(), func(p *livekit.ParticipantInfo) bool {
+				return p.GetKind() == livekit.ParticipantInfo_AGENT && len(p.GetTracks()) > 0
+			})
+		}
+		if _, missing = stage.Until(ctx, try, "the worker", taken); missing == nil {
+			_, missing = stage.Until(ctx, join, "the agent", published)
+			return missing
+		}
+		// The server does not repeat a dispatch that found no worker. With the dispatch of a worker that is slow, it would remove the agent.
 		_, err = dispatches.DeleteDispatch(ctx, &livekit.DeleteAgentDispatchRequest{Room: name, DispatchId: asked.GetId()})
 		missing = errors.Join(missing, err)
 	}

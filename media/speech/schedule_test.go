@@ -62,10 +62,11 @@ func (f writerFunc) WriteOpus(payload []byte, timestamp uint32, marker bool) (ti
 	return f(payload, timestamp, marker)
 }
 
-func TestLateWakeIsSentAtOnceAndLaterOnesSkip(t *testing.T) {
+// TestLateFramesAreSentAtOnceUpToALimit: frames that are late by less than 120 ms are all sent; a longer stall skips those that are past.
+func TestLateFramesAreSentAtOnceUpToALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &wire{}
-		stall := map[int]time.Duration{10: 15 * time.Millisecond, 30: 105 * time.Millisecond}
+		stall := map[int]time.Duration{10: 15 * time.Millisecond, 30: 105 * time.Millisecond, 45: 145 * time.Millisecond}
 		n := 0
 		var times []time.Time
 		w := track(t, loud{}, writerFunc(func(p []byte, ts uint32, m bool) (time.Time, error) {
@@ -80,15 +81,17 @@ func TestLateWakeIsSentAtOnceAndLaterOnesSkip(t *testing.T) {
 		synctest.Wait()
 		got := out.all()
 		for i, p := range got {
-			place := samples(int(p.timestamp - got[0].timestamp))
-			late := times[i].Sub(begin.Add(place))
+			late := times[i].Sub(begin.Add(samples(int(p.timestamp - got[0].timestamp))))
 			require.GreaterOrEqual(t, late, -time.Microsecond, "packet %d", i)
-			require.Less(t, late, 20*time.Millisecond, "packet %d", i)
+			require.Less(t, late, 120*time.Millisecond, "packet %d", i)
 		}
-		// 105 ms late when frame 30 is due at 20 ms: four frames are past.
-		require.Equal(t, uint64(4), w.Stats().SkippedFrames)
-		require.Equal(t, uint64(1), w.Stats().LateWakes, "the one frame sent 5 ms late after the skip")
-		require.Equal(t, uint32(5*960), got[30].timestamp-got[29].timestamp)
+		// 105 ms late when frame 30 is due at 20 ms: five frames are sent at once. 145 ms: six frames are past.
+		require.Equal(t, uint32(960), got[30].timestamp-got[29].timestamp)
+		require.Equal(t, times[30], times[34])
+		require.Equal(t, times[34].Add(15*time.Millisecond), times[35])
+		require.Equal(t, uint64(6), w.Stats().SkippedFrames)
+		require.Equal(t, uint64(6), w.Stats().LateWakes, "the five, and the one sent 5 ms late after the skip")
+		require.Equal(t, uint32(7*960), got[45].timestamp-got[44].timestamp)
 		require.Equal(t, uint32(960), got[10].timestamp-got[9].timestamp)
 	})
 }
@@ -355,8 +358,10 @@ func TestSkippedFramesAreTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pause = 700 * time.Millisecond
 		n := 0
-		// A frame is due 20 ms after each stall begins. The second one skips none.
-		stall := map[int]time.Duration{20: 105 * time.Millisecond, 30: 15 * time.Millisecond, 90: 225 * time.Millisecond}
+		// A frame is due 20 ms after each stall begins. The second and third one skip none.
+		stall := map[int]time.Duration{
+			20: 145 * time.Millisecond, 30: 15 * time.Millisecond, 40: 125 * time.Millisecond, 90: 265 * time.Millisecond,
+		}
 		var h heard
 		w := track(t, loud{}, writerFunc(func([]byte, uint32, bool) (time.Time, error) {
 			now := time.Now()
@@ -379,7 +384,7 @@ func TestSkippedFramesAreTold(t *testing.T) {
 		}
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
-		require.Equal(t, []time.Duration{80 * time.Millisecond, 280 * time.Millisecond}, h.slipped, "in total")
+		require.Equal(t, []time.Duration{120 * time.Millisecond, 360 * time.Millisecond}, h.slipped, "in total")
 		require.InDelta(t, (3*time.Second + 2*pause + h.slipped[1]).Seconds(), h.end.Sub(h.onset).Seconds(), 0.06)
 	})
 }
