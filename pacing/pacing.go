@@ -107,7 +107,7 @@ type loss struct{ audible, lost time.Duration }
 const (
 	keptLosses         = 8
 	leastAudible       = time.Second
-	restMore, mostRest = time.Second, 15 * time.Second
+	restMore, mostRest = time.Second, 10 * time.Second
 )
 
 // Slip sets how much time the latest utterance has lost so far, because the machine

@@ -118,7 +118,7 @@ func TestPlaybackClockRests(t *testing.T) {
 	for range 30 {
 		say(3 * time.Second)
 	}
-	require.Equal(t, 15*time.Second, c.Rest())
+	require.Equal(t, 10*time.Second, c.Rest())
 	for range 30 {
 		say(0)
 	}

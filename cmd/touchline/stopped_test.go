@@ -217,7 +217,8 @@ func stoodStill(t *testing.T, successor bool) {
 	began := slices.MinFunc(fresh, func(a, b look.Record) int { return a.StartedAt.Compare(b.StartedAt) }).StartedAt
 	for _, s := range v.Seen().Talks {
 		if s.To.After(woke) {
-			require.False(t, s.From.Before(began), "sound from before: %v after the wake, a comment %v", s.From.Sub(woke), began.Sub(woke))
+			// The viewer dates sound by its packet, which is up to 27 ms before the onset in it.
+			require.False(t, s.From.Before(began.Add(-50*time.Millisecond)), "sound from before: %v after the wake, a comment %v", s.From.Sub(woke), began.Sub(woke))
 		}
 	}
 	serving := slices.DeleteFunc(slices.Clone(desks), func(d *desk) bool { return d.room(agentRoom) == nil })
