@@ -23,7 +23,7 @@ type Config struct {
 	Margin time.Duration `yaml:"margin" env:"MARGIN"`
 	// Slew is the largest change of D per media time, 0 to 0.1.
 	Slew float64 `yaml:"slew" env:"SLEW"`
-	// PauseAfter is the pause after speech.
+	// PauseAfter is the pause after speech, longer while speech loses time (PlaybackClock.Rest).
 	PauseAfter time.Duration `yaml:"pause_after" env:"PAUSE_AFTER"`
 	// MinInterval is the shortest time between the starts of two cycles.
 	MinInterval time.Duration `yaml:"min_interval" env:"MIN_INTERVAL"`

@@ -14,7 +14,8 @@
 //
 // If the current comment ends at e, the next one should start at e + pause. Its
 // anchor should then arrive at e + pause - D, which is the start of the next
-// cycle (Gate).
+// cycle (Gate). On a machine that has too much to do, so that speech loses time,
+// the pause grows (PlaybackClock.Rest).
 package pacing
 
 import (

@@ -40,7 +40,7 @@ func linkID(token string) string {
 
 const (
 	// maxLinks bounds the listed links of a room that the operator made, and maxBelow those that were made from one of them, also by
-	// holders of such. Of more, the oldest is no longer listed; it still works, and ends with the operator's. All that are revoked stay
+	// holders of such. One that is not listed still works, and ends with the link that it was made with. All that are revoked stay
 	// until they expire: the operator's do not count, the others do, or a holder could make any number.
 	maxLinks, maxBelow = 100, 25
 	// maxPast bounds the links of a room that are revoked and expired. Of more, the one made last goes: the maker of many cannot have
@@ -208,43 +208,58 @@ func (l *Links) expireLocked(now time.Time) {
 
 func (link Link) expired(now time.Time) bool { return !now.Before(link.Expires) }
 
-// spaceLocked removes the oldest link with the origin of a new one if there are as many as may be, one that has expired first. It
-// returns false if all of them are revoked and valid. Links that are revoked and expired have places of their own.
+// spaceLocked makes space for a new link, if there are as many of its root as may be: one that was made further below goes, or else one
+// that was made with the same link, the oldest one. It returns false if there is none. The holder of an operator's link has as many places
+// of its own, or holders below could leave it none. Links that are revoked and expired have other places.
 func (l *Links) spaceLocked(made Link, now time.Time) bool {
-	root, most := made.root(), maxLinks
+	root, maker, most := made.root(), "", maxLinks
 	if root != "" {
-		most = maxBelow
+		maker, most = made.Makers[0], maxBelow
 	}
-	var n, past int
-	var oldest, last Link
+	mine := func(link Link) bool { return slices.Equal(link.Makers, made.Makers) }
+	rank := func(link Link) int { // the lowest goes first
+		switch {
+		case link.expired(now):
+			return 0
+		case !mine(link):
+			return 1
+		}
+		return 2
+	}
+	var n, own, past int
+	var first, last Link
 	for _, link := range l.byID {
-		expired := link.expired(now)
 		switch {
 		case link.Room != made.Room:
-		case link.Revoked && expired:
+			continue
+		case link.Revoked && link.expired(now):
 			if past++; last.ID == "" || link.Made.After(last.Made) {
 				last = link
 			}
-		case link.root() != root:
-		case !link.Revoked:
-			n++
-			if was := oldest.expired(now); oldest.ID == "" || expired && !was || expired == was && link.Made.Before(oldest.Made) {
-				oldest = link
-			}
-		case root != "":
-			n++
+			continue
+		case link.root() != root, link.Revoked && root == "":
+			continue
+		}
+		n++
+		if mine(link) {
+			own++
+		}
+		if below := maker == "" || slices.Contains(link.Makers, maker); below && !link.Revoked &&
+			(first.ID == "" || cmp.Or(cmp.Compare(rank(link), rank(first)), link.Made.Compare(first.Made)) < 0) {
+			first = link
 		}
 	}
 	if past >= maxPast {
 		l.removeLocked(last.ID)
 	}
-	if n >= most {
-		l.refused.Unlisted++
-		if oldest.ID != "" {
-			l.removeLocked(oldest.ID)
-		}
+	if n < most || maker == root && own < most && (first.ID == "" || rank(first) == 2) {
+		return true
 	}
-	return n < most || oldest.ID != ""
+	l.refused.Unlisted++
+	if first.ID != "" {
+		l.removeLocked(first.ID)
+	}
+	return first.ID != ""
 }
 
 func (l *Links) removeLocked(id string) {

@@ -248,6 +248,52 @@ func TestLinksAreBounded(t *testing.T) {
 	require.Len(t, links.List("mine", "", now), 1)
 }
 
+// TestHoldersBelow: the holder of a link that was made from another one hides neither itself nor the others of its maker, who can revoke it.
+func TestHoldersBelow(t *testing.T) {
+	t.Parallel()
+	for _, revoked := range []bool{false, true} {
+		now := time.Now()
+		keys := access.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more", Links: access.NewLinks(nil, nil, now)}
+		links := keys.Links
+		link := func(by access.Grant, name string) access.Grant {
+			now = now.Add(time.Millisecond)
+			g := access.Grant{Rooms: []string{"club"}, Rights: access.AllInRoom, Name: name, Expires: now.Add(time.Hour), Links: by.Links}
+			token, err := access.Sign(keys, g, now)
+			require.NoError(t, err)
+			links.Made(token, g, by.Name, now)
+			g, err = access.Verify(keys, token, now)
+			require.NoError(t, err)
+			return g
+		}
+		names := func(by access.Grant) (out []string) {
+			for _, x := range links.List("club", by.Links[0], now) {
+				out = append(out, x.Name)
+			}
+			return out
+		}
+		root := link(access.Grant{}, "root")
+		helper, other := link(root, "helper"), link(root, "other")
+		for i := range 250 {
+			below := link(helper, fmt.Sprint("below ", i))
+			link(below, fmt.Sprint("further below ", i))
+			if revoked {
+				_ = links.Revoke("club", below.Links[0], helper.Links[0], now)
+			}
+		}
+		require.Subset(t, names(root), []string{"helper", "other"})
+		require.Len(t, names(root), 25)
+		for i := range 23 {
+			link(root, fmt.Sprint("late ", i))
+		}
+		require.Subset(t, names(root), []string{"helper", "other", "late 0", "late 22"})
+		require.LessOrEqual(t, len(names(root)), 50)
+		require.NoError(t, links.Revoke("club", helper.Links[0], root.Links[0], now))
+		require.ErrorIs(t, links.Revoke("club", other.Links[0], helper.Links[0], now), access.ErrNoLink)
+		require.True(t, links.Revoked(helper.Links))
+		require.False(t, links.Revoked(other.Links))
+	}
+}
+
 // TestLinksOfOneHolder: of ten times as many links as may be listed that one holder and theirs made, that many are listed, each with the
 // operator's, and no other link leaves the list. Once the operator has revoked the origin of all that is listed, none works.
 func TestLinksOfOneHolder(t *testing.T) {

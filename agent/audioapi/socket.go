@@ -35,13 +35,16 @@ const (
 	// maxOwnFinals is the number for one link, and maxRequestID the longest id, in bytes.
 	maxOwnFinals = 64
 	maxRequestID = 64
-	// A message takes messageTime of a client's time, one that is no sound eventTime, and sound a soundPart of its own length. A client
-	// that is more than paceBurst ahead is read more slowly. A detector hears 180 s a second on one core of an AMD EPYC: a link with all its
-	// 16 places has less than one.
+	// A message takes messageTime and byteTime a byte of a client's time, one that is no sound eventTime, and sound a soundPart of its own
+	// length. A client that is more than paceBurst ahead is read more slowly. A detector hears 180 s a second on one core of an AMD EPYC: a
+	// link with all its 16 places has less than one. Sockets that its client opens again and again begin without that advance: it has
+	// burstsOpen at once, and then one in paceBurst.
 	messageTime = time.Millisecond
+	byteTime    = 10 * time.Nanosecond
 	eventTime   = 100 * time.Millisecond
 	soundPart   = 10
 	paceBurst   = 16 * time.Second
+	burstsOpen  = 16
 )
 
 // socket is a WebSocket of a client with its live session.
@@ -78,7 +81,13 @@ func (t *Transcriber) open(w http.ResponseWriter, r *http.Request, protocols ...
 	}
 	conn.SetReadLimit(maxMessage)
 	who := limit.ClientOf(ctx)
-	return &socket{t: t, seat: seat, conn: conn, done: make(chan error, 1), paced: !who.Operator && who != limit.Client{}}, r.WithContext(ctx)
+	s := &socket{t: t, seat: seat, conn: conn, done: make(chan error, 1), paced: !who.Operator && who != limit.Client{}}
+	if now := time.Now(); s.paced {
+		if _, ok := t.bursts.Allow(who.Holder(), now); !ok {
+			s.due = now
+		}
+	}
+	return s, r.WithContext(ctx)
 }
 
 // detector opens a detector of speech, or returns nil without speech.
@@ -152,7 +161,7 @@ func (s *socket) read(ctx context.Context, message func(kind int, body []byte) e
 			}
 			return err
 		}
-		if err := s.pace(ctx, messageTime); err != nil {
+		if err := s.pace(ctx, messageTime+time.Duration(len(body))*byteTime); err != nil {
 			return err
 		}
 		if err := message(kind, body); err != nil {

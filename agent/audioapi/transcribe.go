@@ -76,8 +76,9 @@ type Transcriber struct {
 	uploads   *limit.Seats  // requests with a form
 	bytes     *limit.Seats  // of their forms
 	sessions  *limit.Seats
-	decodes   *limit.Rates    // files that are not WAV
-	detention limit.Detention // of clients beyond a limit
+	decodes   *limit.Rates           // files that are not WAV
+	detention limit.Detention        // of clients beyond a limit
+	bursts    *limit.Limiter[string] // sockets that a client opened, see pace
 	finals    pendingFinals
 	counts    *transcriptionMetrics
 	log       zerolog.Logger
@@ -94,6 +95,7 @@ func NewTranscriber(o TranscriberOptions) *Transcriber {
 		sessions:  limit.NewSeats("live_sessions", limit.Shares(int64(c.Sessions), leastSessions)),
 		decodes:   limit.NewRates("decodes", decodeRate, decodeBurst),
 		detention: limit.NewDetention(),
+		bursts:    limit.New[string](1/paceBurst.Seconds(), burstsOpen),
 		opts:      o, slots: make(chan struct{}, c.Parallel), log: o.Log.With().Str("component", "transcription").Logger(),
 	}
 	t.counts = newTranscriptionMetrics(t)

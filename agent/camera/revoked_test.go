@@ -16,6 +16,7 @@ import (
 	"touchline/agent/camera"
 	"touchline/agent/room/conn"
 	"touchline/agent/room/control"
+	"touchline/internal/clocktest"
 	"touchline/internal/e2e/whipclient"
 	"touchline/media"
 )
@@ -46,12 +47,15 @@ func TestSessionEndsWithItsLink(t *testing.T) {
 		Room: "room", Identity: "bot", Attributes: map[string]string{control.AttributeRevoked: fmt.Sprintf("%s:%d", link, end.Unix())},
 	})
 	require.NoError(t, err)
+	late := clocktest.Late(t)
 	room, err := lksdk.ConnectToRoomWithToken(s.server.URL(), bot, lksdk.NewRoomCallback(), lksdk.WithAutoSubscribe(false))
 	require.NoError(t, err)
 	t.Cleanup(room.Disconnect)
+	began, busy := time.Now(), late()
 	select {
 	case reason := <-closed:
 		require.Equal(t, access.ErrRevoked.Error(), reason)
+		require.LessOrEqual(t, time.Since(began), 5*time.Second+late()-busy)
 	case <-time.After(2 * time.Minute):
 		t.Fatal("the session goes on")
 	}

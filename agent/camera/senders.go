@@ -108,6 +108,12 @@ func (s *Senders) Open(x *whip.Session) (whip.Place, error) {
 	if err != nil {
 		return whip.Place{}, err
 	}
+	opened := false
+	defer func() {
+		if !opened { // a panic
+			s.leave(p, "the session failed")
+		}
+	}()
 	p.tracker.Opening(time.Now())
 	sink := p.feed.Attach(x.RequestKeyFrame, func() { p.tracker.KeyFrameAsked(time.Now()) })
 	frame, sound := sink.Frame, sink.Opus
@@ -120,6 +126,7 @@ func (s *Senders) Open(x *whip.Session) (whip.Place, error) {
 		p.tracker.Heard()
 		sound(o)
 	}
+	opened = true
 	return whip.Place{Sink: sink, Close: func(reason string) { s.leave(p, reason) }}, nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"touchline/agent/access"
 	"touchline/agent/console"
 	"touchline/agent/events"
+	"touchline/media/speech"
 )
 
 // TestLinkExpires: streams and sockets end with the link that opened them, and say so where they can. Those of the operator go on.
@@ -22,11 +23,12 @@ func TestLinkExpires(t *testing.T) {
 	t.Parallel()
 	keys := access.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more"}
 	const token = "correct-horse-battery"
-	hub := events.NewHub(events.Options{History: -1})
+	hub, st := events.NewHub(events.Options{History: -1}), newStudio()
 	r := open(t, console.Options{
 		Keys: keys, Config: console.Config{Listen: "0.0.0.0:0", Token: token}, Transcription: transcriber(),
-		Room: console.Room{Name: "final", Bot: newDesk(), Hub: hub, Pictures: newStudio(), Tokens: mint{}},
+		Room: console.Room{Name: "final", Bot: newDesk(), Hub: hub, Pictures: st, Sound: st, Tokens: mint{}},
 	}, console.Unlimited)
+	st.sound <- speech.Frame{Due: time.Now(), PCM: make([]int16, 960)}
 	operator := []string{"Authorization", "Bearer " + token}
 	mine := r.events("/api/events", operator...)
 	mine.want("snapshot")
@@ -38,7 +40,7 @@ func TestLinkExpires(t *testing.T) {
 	require.NoError(t, err)
 	guest := []string{"Authorization", "Bearer " + link}
 	reader, plain := r.events("/api/events", guest...), r.events("/api/stream", guest...)
-	pictures := r.connect("/api/mjpeg", guest...)
+	pictures, sound := r.connect("/api/mjpeg", guest...), r.connect("/api/audio-stream", guest...)
 	sockets := []*websocket.Conn{r.socket("/ws/transcribe", link), r.socket("/v1/realtime", link)}
 
 	require.Contains(t, reader.until("expired").data, `"expired_token"`)
@@ -47,8 +49,11 @@ func TestLinkExpires(t *testing.T) {
 		_, err = e.next()
 		require.ErrorIs(t, err, io.EOF)
 	}
-	_, err = io.Copy(io.Discard, pictures.Body)
-	require.NoError(t, err, "it ends")
+	for _, body := range []*http.Response{pictures, sound} {
+		_, err = io.Copy(io.Discard, body.Body)
+		require.NoError(t, err, "it ends")
+		require.Equal(t, "expired_token: this link has expired; ask for a new one", body.Trailer.Get("X-Ended"))
+	}
 	for _, conn := range sockets {
 		require.NoError(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
 		for err = nil; err == nil; {
@@ -58,7 +63,7 @@ func TestLinkExpires(t *testing.T) {
 		require.ErrorContains(t, err, "this link has expired")
 	}
 	require.Equal(t, http.StatusUnauthorized, r.ask("GET", "/api/status", "", guest...).status)
-	require.Eventually(t, func() bool { return expiries(r, operator) == "5" }, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return expiries(r, operator) == "6" }, time.Minute, 10*time.Millisecond)
 
 	hub.Record(record(1, "shown", "a goal"))
 	require.Contains(t, mine.until("record").data, "a goal")

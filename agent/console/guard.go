@@ -66,7 +66,8 @@ const (
 	// cookieBurst and cookieRate are the same for wrong cookies. A page with the cookie of an earlier token sends it with each request
 	// until its user logs in, and is not refused by then.
 	cookieBurst, cookieRate = 60, 1
-	// allLoginBurst and allLoginRate are the same for the wrong logins of all peers together.
+	// allLoginBurst and allLoginRate are the same for the wrong logins of all peers together. What keeps guesses from many addresses
+	// out is the length of the token: a refused guess differs from a right one, which is let in.
 	allLoginBurst, allLoginRate = 100, 5
 	// loginLogBurst and loginLogRate bound the log lines about refused logins.
 	loginLogBurst, loginLogRate = 3, 0.1
@@ -224,10 +225,10 @@ func (g *guard) visitor(r *http.Request, room string, now time.Time) visitor {
 	}
 	ended := v.ended
 	cookies := r.CookiesNamed(tokenCookie)
+	if slices.ContainsFunc(cookies, func(c *http.Cookie) bool { return equal(c.Value, g.cookie) }) {
+		return operator
+	}
 	for _, c := range cookies[:min(len(cookies), maxCookies)] {
-		if equal(c.Value, g.cookie) {
-			return operator
-		}
 		if v = g.granted(c.Value, room, now); v.rights != 0 {
 			return v
 		}
@@ -285,8 +286,9 @@ func (g *guard) trusted(r *http.Request) bool {
 	return true
 }
 
-// mayLogin counts a login of a request's peer, a right one as well, or the answer would reveal it. Only wrong ones count for all peers
-// together, or guesses from many addresses would lock out the operator. Beyond a limit, it returns the wait until the next attempt.
+// mayLogin counts a login of a request's peer, a right one as well, or a peer beyond its limit could go on with guesses. Only wrong ones
+// count for all peers together, or guesses from many addresses would lock out the operator. Beyond a limit, it returns the wait until the
+// next attempt.
 func (g *guard) mayLogin(r *http.Request, right bool, now time.Time) (wait time.Duration, ok bool) {
 	if wait, ok = g.logins.Allow(limit.Network(peerOf(r)), now); !ok || right {
 		return wait, ok

@@ -53,11 +53,17 @@ func (s *stream) write(pieces ...[]byte) error {
 	return nil
 }
 
+// endedTrailer is the HTTP trailer of a stream without messages: why it ended, when the right of its reader did.
+const endedTrailer = "X-Ended"
+
 // relay writes encoded values until next is closed, encode returns nil, the client disconnects or the room is removed.
 func relay[T any](out *stream, r *http.Request, gone <-chan struct{}, next <-chan T, encode func(T) []byte) error {
 	for {
 		select {
 		case <-r.Context().Done():
+			if end, ok := errors.AsType[*problem](context.Cause(r.Context())); ok {
+				out.w.Header().Set(http.TrailerPrefix+endedTrailer, end.Code+": "+end.Message)
+			}
 			return nil
 		case <-gone:
 			return nil

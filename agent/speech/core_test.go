@@ -196,6 +196,25 @@ func TestSpeechThatLosesTimeRests(t *testing.T) {
 	require.Equal(t, 600*time.Millisecond, say(true))
 }
 
+// TestCutSpeechTellsWhatWasHeard: the words that the voice had no time for, as the machine was too busy, are not told when it is cut.
+func TestCutSpeechTellsWhatWasHeard(t *testing.T) {
+	w := script(t, sounds(0, 10*time.Second))
+	x := w.add(speech.Options{Priority: speech.Comment})
+	w.settle()
+	w.pass(6 * time.Second)
+	heard := w.now.Sub(x.onset)
+	require.Less(t, heard, 8*time.Second)
+	shown := x.shown
+	x.slip(time.Minute)
+	w.pass(time.Minute)
+	require.Equal(t, shown, x.shown)
+	w.core.Clear(speech.ErrVoiceLost, true, w.now)
+	w.settle()
+	w.pass(time.Second)
+	require.Equal(t, speech.Silenced, x.ends[0].Outcome)
+	require.Less(t, len(x.ends[0].Text), len(x.words))
+}
+
 // TestVoiceThatReportsNothing: speech whose end the voice does not report ends as cut, and the next is said.
 func TestVoiceThatReportsNothing(t *testing.T) {
 	w := script(t, sounds(0, time.Second))

@@ -185,10 +185,11 @@ func (c *Core) VoiceEnded(u *Utterance, end time.Time, cut bool) {
 	c.voice.leave(u)
 	if newest {
 		c.clock.Finish(end)
+		lost := u.lost
 		if cut {
-			u.lost = 0 // it may have stood still with the process
+			lost = 0 // it may have stood still with the process
 		}
-		c.clock.Slip(u.audible, u.lost)
+		c.clock.Slip(u.audible, lost)
 	}
 	if u.final {
 		return

@@ -61,7 +61,7 @@ type Store struct {
 	log  zerolog.Logger
 	wake wake.Signal
 
-	written, failed atomic.Uint64
+	written, failed, removed atomic.Uint64
 
 	writing sync.Mutex // held while pending values are written, and before mu
 
@@ -281,6 +281,7 @@ func (s *Store) Collector() prometheus.Collector {
 			return float64(len(s.pending))
 		}),
 		metrics.Counter("touchline_state_failures_total", "Writes that the disk of the state file refused; they are retried.", s.failed.Load),
+		metrics.Counter("touchline_state_removed_rooms_total", "Rooms whose state was removed, 30 days after its last use.", s.removed.Load),
 	}
 }
 

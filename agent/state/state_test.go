@@ -92,7 +92,7 @@ func TestBrokenDisk(t *testing.T) {
 	require.NoError(t, registry.Register(s.Collector()))
 	families, err := registry.Gather()
 	require.NoError(t, err)
-	require.Len(t, families, 3)
+	require.Len(t, families, 4)
 	require.Equal(t, "touchline_state_failures_total", families[0].GetName())
 	require.Positive(t, families[0].GetMetric()[0].GetCounter().GetValue())
 

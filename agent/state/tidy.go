@@ -121,6 +121,7 @@ func (s *Store) tidy(now time.Time) error {
 	if err == nil {
 		_, err = s.db.ExecContext(ctx, "PRAGMA incremental_vacuum("+maxFreed+")")
 	}
+	s.removed.Add(uint64(len(old)))
 	if len(old) > 0 {
 		s.log.Info().Int("rooms", len(old)).Msg("state of unused rooms removed")
 	}

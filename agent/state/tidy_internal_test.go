@@ -87,6 +87,7 @@ func TestUnusedRooms(t *testing.T) {
 		require.NoError(t, other.tidy(now))
 	}
 	require.False(t, has("meeting 0"))
+	require.Equal(t, uint64(10), other.removed.Load())
 	require.Less(t, size(), int64(1<<20))
 	for _, room := range []string{"", "in use", "in use there", "late"} {
 		require.True(t, has(room), room)

@@ -36,7 +36,7 @@ type event struct {
 	Alert  *alert.Alert `json:"alert,omitempty"`
 	Heard  *agent.Heard `json:"heard,omitempty"`
 
-	// forgotten is set when the speech was deleted; nil for other events.
+	// forgotten is set when the speech was deleted, or the instruction of a record; nil for other events.
 	forgotten *atomic.Bool
 }
 
@@ -58,6 +58,13 @@ type state struct {
 
 type failure struct {
 	Message string `json:"message"`
+}
+
+// withoutInstruction returns an event of a record without its instruction, which was deleted.
+func (e event) withoutInstruction() event {
+	r := *e.Record
+	r.Instruction, e.Record = "", &r
+	return e
 }
 
 func (e event) body() ([]byte, error) {

@@ -141,7 +141,12 @@ func (t *target) deliver(ctx, posts context.Context, e event) {
 	pause := backoff.Backoff{First: firstWait, Max: maxWait}
 	for attempt := 0; err == nil; attempt++ {
 		if e.forgotten != nil && e.forgotten.Load() {
-			return
+			if e.Record == nil {
+				return
+			}
+			if body, err = e.withoutInstruction().body(); err != nil {
+				break
+			}
 		}
 		ending := ctx.Err() != nil
 		err = t.post(posts, body)

@@ -243,11 +243,11 @@ func (o *Output) Record(r look.Record) {
 	switch {
 	case r.IsComment():
 		e := o.event(EventCommentFinished)
-		e.Record = &r
+		e.Record, e.forgotten = &r, new(atomic.Bool)
 		o.s.publish(e)
 	case r.Outcome == look.OutcomeFailed:
 		e := o.event(EventError)
-		e.Record, e.Error = &r, &failure{r.Reason}
+		e.Record, e.Error, e.forgotten = &r, &failure{r.Reason}, new(atomic.Bool)
 		o.s.publish(e)
 	}
 }
@@ -266,6 +266,9 @@ func (o *Output) Heard(h agent.Heard) {
 // ForgetHeard implements agent.HeardForgetter: speech that is not delivered yet is not posted, nor again, and
 // instructions that were given in the room are removed from records that wait.
 func (o *Output) ForgetHeard(by string) {
+	gave := func(e event) bool {
+		return e.Record != nil && e.Room.Name == o.room && prompt.GaveInRoom(e.Record.InstructionBy, by)
+	}
 	forget := func(e event) bool {
 		if e.Heard == nil || e.Room.Name != o.room || by != "" && e.Heard.Identity != by {
 			return false
@@ -277,13 +280,14 @@ func (o *Output) ForgetHeard(by string) {
 		t.mu.Lock()
 		t.queue = slices.DeleteFunc(t.queue, forget)
 		for i, e := range t.queue {
-			if e.Record != nil && e.Room.Name == o.room && prompt.GaveInRoom(e.Record.InstructionBy, by) {
-				r := *e.Record
-				r.Instruction, t.queue[i].Record = "", &r
+			if gave(e) {
+				t.queue[i] = e.withoutInstruction()
 			}
 		}
 		for _, e := range t.busy {
-			forget(e)
+			if !forget(e) && gave(e) {
+				e.forgotten.Store(true)
+			}
 		}
 		t.mu.Unlock()
 	}

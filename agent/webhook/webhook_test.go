@@ -661,43 +661,56 @@ func TestHeard(t *testing.T) {
 
 // TestForgottenSpeech: deleted speech that waits for its recipient is not posted, nor again. That of other people and rooms is.
 func TestForgottenSpeech(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		up := make(chan struct{})
-		r := &receiver{answer: func(w http.ResponseWriter, n int) {
-			if n == 1 {
-				<-up
-				w.WriteHeader(http.StatusServiceUnavailable)
-			}
-		}}
-		cfg := config("http://receiver.test/")
-		cfg.Events, cfg.Timeout = []string{webhook.EventHeard, webhook.EventCommentFinished}, time.Minute
-		s, stop := open(t, webhook.Options{Config: cfg, Transport: direct{r}})
-		match, other := s.Output("match", "bot"), s.Output("other", "bot")
-		say := func(o *webhook.Output, identity, text string) {
-			o.Heard(agent.Heard{Identity: identity, Text: text, Caption: true, Final: true})
+	for _, spoken := range []bool{true, false} { // what is on its way
+		t.Run(fmt.Sprintf("speech %v", spoken), func(t *testing.T) { synctest.Test(t, func(t *testing.T) { forgottenSpeech(t, spoken) }) })
+	}
+}
+
+func forgottenSpeech(t *testing.T, spoken bool) {
+	t.Helper()
+	up := make(chan struct{})
+	r := &receiver{answer: func(w http.ResponseWriter, n int) {
+		if n == 1 {
+			<-up
+			w.WriteHeader(http.StatusServiceUnavailable)
 		}
+	}}
+	cfg := config("http://receiver.test/")
+	cfg.Events, cfg.Timeout = []string{webhook.EventHeard, webhook.EventCommentFinished}, time.Minute
+	s, stop := open(t, webhook.Options{Config: cfg, Transport: direct{r}})
+	match, other := s.Output("match", "bot"), s.Output("other", "bot")
+	say := func(o *webhook.Output, identity, text string) {
+		o.Heard(agent.Heard{Identity: identity, Text: text, Caption: true, Final: true})
+	}
+	comment := func(by string) {
+		match.Record(look.Record{Outcome: look.OutcomeShown, Text: "Goal!", Instruction: "asked by " + by, InstructionBy: by})
+	}
+	left := []any{nil, "asked by room: ben"}
+	if spoken {
 		say(match, "ann", "a secret")
-		synctest.Wait() // it is on its way
-		say(match, "ann", "another")
-		say(match, "ben", "not one")
-		for _, by := range []string{"room: ann", "room: ben"} {
-			match.Record(look.Record{Outcome: look.OutcomeShown, Text: "Goal!", Instruction: "asked by " + by, InstructionBy: by})
+	} else {
+		comment("room: ann")
+		left = append(left, nil)
+	}
+	synctest.Wait() // it is on its way
+	say(match, "ann", "another")
+	say(match, "ben", "not one")
+	comment("room: ann")
+	comment("room: ben")
+	match.ForgetHeard("ann")
+	close(up)
+	say(other, "ann", "elsewhere")
+	time.Sleep(time.Minute)
+	stop()
+	var texts []string
+	var instructions []any
+	for _, e := range r.taken() {
+		if record, ok := e["record"].(map[string]any); ok {
+			instructions = append(instructions, record["instruction"])
+			continue
 		}
-		match.ForgetHeard("ann")
-		close(up)
-		say(other, "ann", "elsewhere")
-		time.Sleep(time.Minute)
-		stop()
-		var texts []string
-		var instructions []any
-		for _, e := range r.taken() {
-			if record, ok := e["record"].(map[string]any); ok {
-				instructions = append(instructions, record["instruction"])
-				continue
-			}
-			texts = append(texts, e["heard"].(map[string]any)["text"].(string))
-		}
-		require.ElementsMatch(t, []string{"not one", "elsewhere"}, texts)
-		require.ElementsMatch(t, []any{nil, "asked by room: ben"}, instructions)
-	})
+		texts = append(texts, e["heard"].(map[string]any)["text"].(string))
+	}
+	require.ElementsMatch(t, []string{"not one", "elsewhere"}, texts)
+	require.ElementsMatch(t, left, instructions)
 }

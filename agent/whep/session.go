@@ -2,6 +2,7 @@ package whep
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -242,7 +243,7 @@ func (r *reports) read(p rtcp.Packet, now time.Time) keyFrame {
 // one, because a new key frame of the source would arrive only after the delay. Replayed pictures are sent at once, with
 // timestamps a millisecond apart, so that the player skips to the present picture.
 func (x *session) sendPictures() {
-	rewriter := packet.NewRewriter(uint16(rand.Uint32()), rand.Uint32())
+	rewriter := packet.NewRewriter(rand.N(uint16(math.MaxUint16)), rand.Uint32())
 	o := fanout.ReaderOptions{Log: x.Log, Replay: x.wants}
 	x.room.feed.opts.Pictures.Read(x.Over(), o, func(frames []delay.OutFrame) bool {
 		last := len(frames) - 1
@@ -304,7 +305,7 @@ func (x *session) sendPicture(rewriter *packet.Rewriter, f delay.OutFrame) bool 
 func (x *session) sendSound() {
 	packets, cancel := x.room.feed.opts.Mix()
 	defer cancel()
-	sequence := uint16(rand.Uint32())
+	sequence := rand.N(uint16(math.MaxUint16))
 	for {
 		select {
 		case <-x.Over():

@@ -467,6 +467,7 @@ func TestRefusals(t *testing.T) {
 		{"type", "/whep/match", good.offer, []string{"Content-Type", "text/plain", "Authorization", "Bearer good"}, 415},
 		{"no SDP", "/whep/match", "{}", sdp, 400},
 		{"size", "/whep/match", strings.Repeat("v", 65<<10), sdp, 413},
+		{"ten times that size", "/whep/match", strings.Repeat("v", 640<<10), sdp, 413},
 		{"sender", "/whep/match", strings.ReplaceAll(good.offer, "a=recvonly", "a=sendonly"), sdp, 422},
 		{"codec", "/whep/match", strings.NewReplacer("VP8/90000", "VP7/90000", "H264/90000", "H263/90000").Replace(good.offer), sdp, 422},
 		{"no bundle", "/whep/match", strings.Replace(good.offer, "a=group:BUNDLE", "a=group:LS", 1), sdp, 422},

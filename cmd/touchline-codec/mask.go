@@ -17,7 +17,7 @@ func (m *masks) of(width, height int) []int32 {
 	}
 	m.width, m.height, m.runs = width, height, nil
 	for _, r := range m.Cover(width, height) {
-		m.runs = append(m.runs, int32(r.Y), int32(r.X0), int32(r.X1))
+		m.runs = append(m.runs, int32(r.Y), int32(r.X0), int32(r.X1)) //nolint:gosec // within the picture
 	}
 	return m.runs
 }

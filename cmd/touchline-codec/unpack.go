@@ -29,8 +29,8 @@ func unpackSound(fd int, out io.Writer) error {
 			}
 			return w.Flush()
 		}
-		piece = binary.LittleEndian.AppendUint32(piece[:0], uint32(rate))
-		piece = binary.LittleEndian.AppendUint32(piece, uint32(len(mono)))
+		piece = binary.LittleEndian.AppendUint32(piece[:0], uint32(rate))  //nolint:gosec // both are below 2^31
+		piece = binary.LittleEndian.AppendUint32(piece, uint32(len(mono))) //nolint:gosec // above
 		for _, v := range mono {
 			piece = binary.LittleEndian.AppendUint32(piece, math.Float32bits(v))
 		}

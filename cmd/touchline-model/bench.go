@@ -172,7 +172,11 @@ func (c *benchModelCmd) writePart(ctx context.Context) error {
 		found.Error = err.Error()
 	}
 	raw, werr := json.Marshal(found)
-	if werr == nil {
+	switch {
+	case werr != nil:
+	case c.Out == "":
+		_, werr = os.Stdout.Write(append(raw, '\n'))
+	default:
 		werr = os.WriteFile(c.Out, raw, 0o600)
 	}
 	return errors.Join(err, werr)

@@ -201,6 +201,9 @@ func TestAgentServesARoomAndDrains(t *testing.T) {
 	require.Equal(t, "OK", body)
 	_, metrics := p.get("/metrics")
 	require.Contains(t, metrics, `lk_agents_active_job_count{nodename="`)
+	require.Contains(t, metrics, "process_resident_memory_bytes ")
+	_, stderr, exit := touchline(t, "health", "http://"+p.http+"/")
+	require.Zero(t, exit, stderr)
 
 	began, cut := time.Now(), p.outcomes()[look.OutcomeCut] // by a busy server
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))

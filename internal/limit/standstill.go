@@ -15,16 +15,20 @@ const (
 // Standstill finds requests and sound that may be as old as a time in which the process stood still. The zero value knows none. It is safe
 // for concurrent use.
 type Standstill struct {
-	mu                    sync.Mutex
-	checked, ended, until time.Time
+	mu      sync.Mutex
+	checked time.Time
+	fresh   time.Time // what came before is stale
 }
 
-// Reset begins anew, for a connection that has no requests yet. What came before the last standstill stays stale.
+// Reset begins anew, for a connection that has no requests yet.
 func (s *Standstill) Reset(now time.Time) {
 	s.Stale(now, now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.checked, s.until = time.Time{}, time.Time{}
+	s.checked = time.Time{}
+	if s.fresh.After(now) {
+		s.fresh = now
+	}
 }
 
 // Check is called every second or more often, by the goroutine whose absence shows a standstill.
@@ -40,7 +44,7 @@ func (s *Standstill) Stale(came, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.checked.IsZero() && now.Sub(s.checked) > StoodStill {
-		s.ended, s.until = now, now.Add(DrainTime)
+		s.fresh = now.Add(DrainTime)
 	}
-	return came.Before(s.ended) || came.Before(s.until)
+	return came.Before(s.fresh)
 }

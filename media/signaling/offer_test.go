@@ -38,6 +38,8 @@ func TestWorkForAnOfferIsBounded(t *testing.T) {
 		require.ErrorIs(t, err, ErrMalformed)
 		require.ErrorContains(t, err, "at most 512 attributes")
 	}
+	_, err = ReadOffer(offered(10*MaxFormats, 6), terms)
+	require.ErrorContains(t, err, "at most 64 codecs")
 	work := func(formats int) float64 {
 		text := offered(formats, maxAttributes)
 		return testing.AllocsPerRun(1, func() { _, _ = ReadOffer(text, terms) })

@@ -194,7 +194,7 @@ type Room interface {
 func (c *Control) Attach(sup Room) {
 	c.sup = sup
 	c.flood = &floodLimiter{
-		perCaller: limit.New[string](floodRate, floodBurst), perLink: limit.New[string](linkFlood*floodRate, linkFlood*floodBurst),
+		requests: newFloodRates(floodRate, floodBurst), sealed: newFloodRates(sealedRate, sealedBurst),
 		fail: sup.Fail, encrypted: sup.Encrypted,
 		link: func(room *lksdk.Room, identity string) string {
 			return c.linkOf(callerOf(room.GetParticipantByIdentity(identity), identity), time.Now())

@@ -18,8 +18,10 @@ const (
 	// floodRate and floodBurst bound the RPC requests of one participant that reach the client library, which
 	// acknowledges and answers each, even for unknown methods.
 	floodRate, floodBurst = 10, 30
-	// linkFlood is how many times as many those of all participants by one link may be.
+	// linkFlood is how many times as many those of all participants by one link may be, of each kind.
 	linkFlood = 4
+	// sealedRate and sealedBurst are the bounds of encrypted packets, which may be such requests or parts of texts and files.
+	sealedRate, sealedBurst = 100, 300
 	// floodPending bounds the bytes queued for the data channel; beyond it, requests of strangers are dropped.
 	floodPending = 1 << 20
 )
@@ -36,16 +38,24 @@ func pendingBytes(room *lksdk.Room) uint64 {
 
 // floodLimiter drops the RPC requests of participants that send too many, before they
 // reach the client library: it would send an acknowledgement and an answer for each
-// and queue them without a bound. It also drops packets that the library would only log.
+// and queue them without a bound. In an encrypted room it cannot tell requests from
+// other packets, and all of them have a higher bound. It also drops packets that the library would only log.
 type floodLimiter struct {
-	perCaller, perLink *limit.Limiter[string]
-	link               func(room *lksdk.Room, identity string) string // of a participant; "" for none
-	trusted            func(room *lksdk.Room, identity string) bool
-	fail               func(err error) // takes a panic
-	encrypted          func() bool     // whether the library has a key
+	requests, sealed floodRates
+	link             func(room *lksdk.Room, identity string) string // of a participant; "" for none
+	trusted          func(room *lksdk.Room, identity string) bool
+	fail             func(err error) // takes a panic
+	encrypted        func() bool     // whether the library has a key
 
 	limited [2]*webrtc.DataChannel // reliable, lossy
 	dropped atomic.Uint64
+}
+
+// floodRates are the bounds of a kind of packet.
+type floodRates struct{ perCaller, perLink *limit.Limiter[string] }
+
+func newFloodRates(perSecond float64, burst int) floodRates {
+	return floodRates{limit.New[string](perSecond, burst), limit.New[string](linkFlood*perSecond, linkFlood*burst)}
 }
 
 // check puts itself before the handlers of the present data channels; a reconnect makes new ones.
@@ -78,6 +88,7 @@ func (l *floodLimiter) passes(room *lksdk.Room, data []byte) bool {
 	if proto.Unmarshal(data, &packet) != nil {
 		return true
 	}
+	rates := l.requests
 	switch packet.GetValue().(type) {
 	case *livekit.DataPacket_RpcRequest:
 	case *livekit.DataPacket_RpcAck, *livekit.DataPacket_RpcResponse: // the bot makes no calls
@@ -88,15 +99,15 @@ func (l *floodLimiter) passes(room *lksdk.Room, data []byte) bool {
 			l.dropped.Add(1)
 			return false
 		}
-		return true
+		rates = l.sealed
 	default:
 		return true
 	}
 	from, now := packet.GetParticipantIdentity(), time.Now()
-	_, ok := l.perCaller.Allow(from, now)
+	_, ok := rates.perCaller.Allow(from, now)
 	if ok { // a refused packet costs little
 		if link := l.link(room, from); link != "" {
-			_, ok = l.perLink.Allow(link, now)
+			_, ok = rates.perLink.Allow(link, now)
 		}
 	}
 	if ok && (pendingBytes(room) <= floodPending || l.trusted(room, from)) {
