@@ -14,10 +14,9 @@
 // times a second: it concealed 0.7 s of the sound, 30 times; 4.6 s, 136 times,
 // where overdue frames were skipped; 0.4 s, 12 times, without stops.) A later
 // wake-up skips them: the timestamps follow wall time, the sound continues where
-// it was. Between utterances,
-// silence is encoded, of which Opus' DTX leaves about one packet in 400 ms;
-// frames of 2 bytes or less are not sent. After a second of silence the frames
-// in between are not encoded.
+// it was. Between utterances, silence is encoded, of which Opus' DTX leaves about
+// one packet in 400 ms; frames of 2 bytes or less are not sent. After a second of
+// silence the frames in between are not encoded.
 //
 // # What is aligned
 //
