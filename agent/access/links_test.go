@@ -285,6 +285,9 @@ func TestHoldersBelow(t *testing.T) {
 		for i := range 23 {
 			link(root, fmt.Sprint("late ", i))
 		}
+		stranger := link(access.Grant{}, "stranger")
+		link(link(stranger, "deep"), "deeper")
+		require.Equal(t, []string{"deeper", "deep"}, names(stranger))
 		require.Subset(t, names(root), []string{"helper", "other", "late 0", "late 22"})
 		require.LessOrEqual(t, len(names(root)), 50)
 		require.NoError(t, links.Revoke("club", helper.Links[0], root.Links[0], now))
