@@ -3,9 +3,11 @@ package main
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -94,8 +96,9 @@ const (
 // worker starts the agent worker of touchline-slim, the program for an existing server, on cores, with the settings env and more flags,
 // and brings an agent into each room.
 func worker(r *run, at location, cores string, env []string, flags ...string) *process {
+	address := freeAddress(r)
 	cmd := r.program("touchline-slim", append([]string{
-		"--log-level=error", "agent", "--url", at.URL, "--http", "127.0.0.1:0",
+		"--log-level=error", "agent", "--url", at.URL, "--http", address,
 		"--full-cpu", "0", "--slots", strconv.Itoa(max(16, len(at.Rooms))),
 	}, flags...)...)
 	cmd.Env = append(cmd.Env, "LIVEKIT_API_KEY="+at.APIKey, "LIVEKIT_API_SECRET="+at.APISecret, "LIVEKIT_AGENT_NAME="+workerName)
@@ -104,6 +107,8 @@ func worker(r *run, at location, cores string, env []string, flags ...string) *p
 		cmd = under(cmd, "taskset", "-c", cores)
 	}
 	p := startProcess(r, cmd)
+	_, err := stage.Until(r.Context(), time.Minute, "the worker", func() bool { return registered(r.Context(), address) })
+	r.Check(err)
 	rooms := lksdk.NewRoomServiceClient(at.URL, at.APIKey, at.APISecret)
 	dispatches := lksdk.NewAgentDispatchServiceClient(at.URL, at.APIKey, at.APISecret)
 	g, ctx := errgroup.WithContext(r.Context())
@@ -120,36 +125,33 @@ func worker(r *run, at location, cores string, env []string, flags ...string) *p
 	return p
 }
 
-// agentIn brings an agent into a room, as soon as the worker is registered.
-func agentIn(ctx context.Context, rooms *lksdk.RoomServiceClient, dispatches *lksdk.AgentDispatchClient, name string) error {
-	const try, tries, join = 3 * time.Second, 10, time.Minute
-	var missing error
-	for range tries {
-		asked, err := dispatches.CreateDispatch(ctx, &livekit.CreateAgentDispatchRequest{Room: name, AgentName: workerName})
-		if err != nil {
-			return err
-		}
-		taken := func() bool {
-			in, err := dispatches.ListDispatch(ctx, &livekit.ListAgentDispatchRequest{Room: name, DispatchId: asked.GetId()})
-			return err == nil && slices.ContainsFunc(in.GetAgentDispatches(), func(d *livekit.AgentDispatch) bool {
-				return len(d.GetState().GetJobs()) > 0
-			})
-		}
-		published := func() bool {
-			in, err := rooms.ListParticipants(ctx, &livekit.ListParticipantsRequest{Room: name})
-			return err == nil && slices.ContainsFunc(in.GetParticipants(), func(p *livekit.ParticipantInfo) bool {
-				return p.GetKind() == livekit.ParticipantInfo_AGENT && len(p.GetTracks()) > 0
-			})
-		}
-		if _, missing = stage.Until(ctx, try, "the worker", taken); missing == nil {
-			_, missing = stage.Until(ctx, join, "the agent", published)
-			return missing
-		}
-		// The server does not repeat a dispatch that found no worker. With the dispatch of a worker that is slow, it would remove the agent.
-		_, err = dispatches.DeleteDispatch(ctx, &livekit.DeleteAgentDispatchRequest{Room: name, DispatchId: asked.GetId()})
-		missing = errors.Join(missing, err)
+// registered reports whether the worker with an HTTP server at address takes jobs.
+func registered(ctx context.Context, address string) bool {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/worker", nil)
+	if err != nil {
+		return false
 	}
-	return missing
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return false
+	}
+	defer res.Body.Close()
+	var about struct{ Registered bool }
+	return json.NewDecoder(res.Body).Decode(&about) == nil && about.Registered
+}
+
+// agentIn brings an agent of a registered worker into a room.
+func agentIn(ctx context.Context, rooms *lksdk.RoomServiceClient, dispatches *lksdk.AgentDispatchClient, name string) error {
+	if _, err := dispatches.CreateDispatch(ctx, &livekit.CreateAgentDispatchRequest{Room: name, AgentName: workerName}); err != nil {
+		return err
+	}
+	_, err := stage.Until(ctx, time.Minute, "the agent", func() bool {
+		in, err := rooms.ListParticipants(ctx, &livekit.ListParticipantsRequest{Room: name})
+		return err == nil && slices.ContainsFunc(in.GetParticipants(), func(p *livekit.ParticipantInfo) bool {
+			return p.GetKind() == livekit.ParticipantInfo_AGENT && len(p.GetTracks()) > 0
+		})
+	})
+	return err
 }
 
 // demoSettle is the time until the demo is settled: nano is loaded, and its looks are regular.
