@@ -248,36 +248,58 @@ func TestLinksAreBounded(t *testing.T) {
 	require.Len(t, links.List("mine", "", now), 1)
 }
 
+// club makes links of the room "club".
+type club struct {
+	t      *testing.T
+	keys   access.Keys
+	now    time.Time
+	tokens []string
+}
+
+func newClub(t *testing.T, keep func(id string, value json.RawMessage)) *club {
+	t.Helper()
+	now := time.Now()
+	return &club{t: t, now: now, keys: access.Keys{
+		APIKey: "key", APISecret: "a secret of thirty-two characters or more", Links: access.NewLinks(nil, keep, now),
+	}}
+}
+
+// link makes a link with another one, a millisecond later; with the zero Grant it is the operator's.
+func (c *club) link(by access.Grant, name string) access.Grant {
+	c.t.Helper()
+	c.now = c.now.Add(time.Millisecond)
+	g := access.Grant{Rooms: []string{"club"}, Rights: access.AllInRoom, Name: name, Expires: c.now.Add(time.Hour), Links: by.Links}
+	token, err := access.Sign(c.keys, g, c.now)
+	require.NoError(c.t, err)
+	c.keys.Links.Made(token, g, by.Name, c.now)
+	g, err = access.Verify(c.keys, token, c.now)
+	require.NoError(c.t, err)
+	c.tokens = append(c.tokens, token)
+	return g
+}
+
+// names are those of the links that the holder of one sees; "" is the operator.
+func (c *club) names(by string) (out []string) {
+	for _, x := range c.keys.Links.List("club", by, c.now) {
+		out = append(out, x.Name)
+	}
+	return out
+}
+
 // TestHoldersBelow: the holder of a link that was made from another one hides neither itself nor the others of its maker, who can revoke it.
 func TestHoldersBelow(t *testing.T) {
 	t.Parallel()
 	for _, revoked := range []bool{false, true} {
-		now := time.Now()
-		keys := access.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more", Links: access.NewLinks(nil, nil, now)}
-		links := keys.Links
-		link := func(by access.Grant, name string) access.Grant {
-			now = now.Add(time.Millisecond)
-			g := access.Grant{Rooms: []string{"club"}, Rights: access.AllInRoom, Name: name, Expires: now.Add(time.Hour), Links: by.Links}
-			token, err := access.Sign(keys, g, now)
-			require.NoError(t, err)
-			links.Made(token, g, by.Name, now)
-			g, err = access.Verify(keys, token, now)
-			require.NoError(t, err)
-			return g
-		}
-		names := func(by access.Grant) (out []string) {
-			for _, x := range links.List("club", by.Links[0], now) {
-				out = append(out, x.Name)
-			}
-			return out
-		}
+		c := newClub(t, nil)
+		link, links := c.link, c.keys.Links
+		names := func(by access.Grant) []string { return c.names(by.Links[0]) }
 		root := link(access.Grant{}, "root")
 		helper, other := link(root, "helper"), link(root, "other")
 		for i := range 250 {
 			below := link(helper, fmt.Sprint("below ", i))
 			link(below, fmt.Sprint("further below ", i))
 			if revoked {
-				_ = links.Revoke("club", below.Links[0], helper.Links[0], now)
+				_ = links.Revoke("club", below.Links[0], helper.Links[0], c.now)
 			}
 		}
 		require.Subset(t, names(root), []string{"helper", "other"})
@@ -290,8 +312,8 @@ func TestHoldersBelow(t *testing.T) {
 		require.Equal(t, []string{"deeper", "deep"}, names(stranger))
 		require.Subset(t, names(root), []string{"helper", "other", "late 0", "late 22"})
 		require.LessOrEqual(t, len(names(root)), 50)
-		require.NoError(t, links.Revoke("club", helper.Links[0], root.Links[0], now))
-		require.ErrorIs(t, links.Revoke("club", other.Links[0], helper.Links[0], now), access.ErrNoLink)
+		require.NoError(t, links.Revoke("club", helper.Links[0], root.Links[0], c.now))
+		require.ErrorIs(t, links.Revoke("club", other.Links[0], helper.Links[0], c.now), access.ErrNoLink)
 		require.True(t, links.Revoked(helper.Links))
 		require.False(t, links.Revoked(other.Links))
 	}
@@ -301,67 +323,50 @@ func TestHoldersBelow(t *testing.T) {
 // operator's, and no other link leaves the list. Once the operator has revoked the origin of all that is listed, none works.
 func TestLinksOfOneHolder(t *testing.T) {
 	t.Parallel()
-	now, file := time.Now(), kept{}
-	keys := access.Keys{APIKey: "key", APISecret: "a secret of thirty-two characters or more", Links: access.NewLinks(nil, file.keep, now)}
-	links, tokens := keys.Links, []string{}
-	link := func(by access.Grant, name string) access.Grant {
-		now = now.Add(time.Millisecond)
-		g := access.Grant{Rooms: []string{"club"}, Rights: access.AllInRoom, Name: name, Expires: now.Add(time.Hour), Links: by.Links}
-		token, err := access.Sign(keys, g, now)
-		require.NoError(t, err)
-		links.Made(token, g, by.Name, now)
-		g, err = access.Verify(keys, token, now)
-		require.NoError(t, err)
-		tokens = append(tokens, token)
-		return g
-	}
+	file := kept{}
+	c := newClub(t, file.keep)
+	link, links := c.link, c.keys.Links
 	hostile, honest := link(access.Grant{}, "hostile"), link(access.Grant{}, "honest")
 	guest := link(honest, "guest")
 	const most = 25
-	names := func(by string) (out []string) {
-		for _, x := range links.List("club", by, now) {
-			out = append(out, x.Name)
-		}
-		return out
-	}
 	below := link(hostile, "below")
 	for i := range 10 * most / 2 {
 		link(hostile, fmt.Sprint(i))
 		link(below, fmt.Sprint(i))
 	}
-	require.Len(t, names(""), 3+most)
-	require.Subset(t, names(""), []string{"hostile", "honest", "guest"})
+	require.Len(t, c.names(""), 3+most)
+	require.Subset(t, c.names(""), []string{"hostile", "honest", "guest"})
 	for i := range 10 * most { // also with revoked ones, until all listed ones are
-		_ = links.Revoke("club", link(hostile, fmt.Sprint("revoked ", i)).Links[0], hostile.Links[0], now)
+		_ = links.Revoke("club", link(hostile, fmt.Sprint("revoked ", i)).Links[0], hostile.Links[0], c.now)
 	}
 	link(hostile, "unlisted")
-	require.Len(t, names(""), 3+most)
-	require.Equal(t, []string{"guest"}, names(honest.Links[0]))
-	require.ErrorIs(t, links.Revoke("club", guest.Links[0], hostile.Links[0], now), access.ErrNoLink)
+	require.Len(t, c.names(""), 3+most)
+	require.Equal(t, []string{"guest"}, c.names(honest.Links[0]))
+	require.ErrorIs(t, links.Revoke("club", guest.Links[0], hostile.Links[0], c.now), access.ErrNoLink)
 
-	other := access.NewLinks(file, nil, now) // after a restart
-	was, err := json.Marshal(links.List("club", "", now))
+	other := access.NewLinks(file, nil, c.now) // after a restart
+	was, err := json.Marshal(links.List("club", "", c.now))
 	require.NoError(t, err)
-	is, err := json.Marshal(other.List("club", "", now))
+	is, err := json.Marshal(other.List("club", "", c.now))
 	require.NoError(t, err)
 	require.JSONEq(t, string(was), string(is))
-	other = access.NewLinks(nil, nil, now) // after a hand-over
-	other.Restore(links.HandOver("club", now), now)
-	require.Len(t, other.List("club", "", now), 3+most)
+	other = access.NewLinks(nil, nil, c.now) // after a hand-over
+	other.Restore(links.HandOver("club", c.now), c.now)
+	require.Len(t, other.List("club", "", c.now), 3+most)
 
-	for _, x := range links.List("club", "", now) {
+	for _, x := range links.List("club", "", c.now) {
 		root := append([]string{x.ID}, x.Makers...)[len(x.Makers)]
-		require.NoError(t, links.Revoke("club", root, "", now))
+		require.NoError(t, links.Revoke("club", root, "", c.now))
 	}
-	for _, token := range tokens {
-		_, err := access.Verify(keys, token, now)
+	for _, token := range c.tokens {
+		_, err := access.Verify(c.keys, token, c.now)
 		require.ErrorIs(t, err, access.ErrRevoked)
 	}
-	for _, x := range links.List("club", "", now) {
+	for _, x := range links.List("club", "", c.now) {
 		require.True(t, x.Revoked, x.Name)
 	}
 	link(access.Grant{}, "new of the operator")
-	require.Equal(t, "new of the operator", names("")[0])
+	require.Equal(t, "new of the operator", c.names("")[0])
 }
 
 // TestEarlierLinks: links of the state file of an earlier version are listed as the operator's, and those that are made with them name them.

@@ -28,7 +28,7 @@ const tokenCookie = "touchline_token"
 
 const (
 	cookieLife = 30 * 24 * time.Hour
-	// maxCookies is how many cookies with a token are read of a request, as each costs the check of a signature. A browser may have one for
+	// maxCookies is how many cookies of a request are read as links, as each costs the check of a signature. A browser may have one for
 	// each path and domain.
 	maxCookies = 4
 )
